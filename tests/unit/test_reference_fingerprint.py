@@ -26,7 +26,7 @@ each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 def make(
-    shape: tuple[int, ...], *, rest: int = 64, limit: int = 10_000, is_set: int = 0
+    shape: tuple[int, int, int, int], *, rest: int = 64, limit: int = 10_000, is_set: int = 0
 ) -> ReferenceFingerprint:
     return ReferenceFingerprint(*shape, rest, limit, is_set)
 

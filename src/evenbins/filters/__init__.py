@@ -4,6 +4,7 @@
     blocked    BlockedBloomFilter    k bits within one cache line: one memory read, somewhat more bits
     balanced   BalancedBloomFilter   the same, with full blocks passing keys on: one or two reads
     counting   CountingBloomFilter   counters instead of bits: keys can be removed
+    fingerprint  FingerprintFilter   fingerprints in cache lines: keys can be removed, in a Bloom filter's space
     growing    GrowingFilter         stages for a number of keys that nobody knows
     sharded    ShardedFilter         one filter in many files
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from evenbins.filters.base import build
     from evenbins.filters.blocked import BlockedBloomFilter, BlockedPlan, BlockedStats, plan_blocked
     from evenbins.filters.counting import CountingBloomFilter, CountingPlan, CountingStats, plan_counting
+    from evenbins.filters.fingerprint import (
+        FingerprintFilter,
+        FingerprintPlan,
+        FingerprintStats,
+        plan_fingerprint,
+    )
     from evenbins.filters.growing import GrowingFilter, GrowingPlan
     from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
     from evenbins.filters.protocols import Filter, OverfilledWarning
@@ -31,8 +38,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
     "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
-    "FilterPlan", "FilterStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
-    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting", "plan_of_core",
+    "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
+    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting", "plan_fingerprint", "plan_of_core",
     "plan_sharded", "plan_standard",
 ]  # fmt: skip
 
@@ -41,6 +48,7 @@ _HOMES = {
     "base": "build",
     "blocked": "BlockedBloomFilter BlockedPlan BlockedStats plan_blocked",
     "counting": "CountingBloomFilter CountingPlan CountingStats plan_counting",
+    "fingerprint": "FingerprintFilter FingerprintPlan FingerprintStats plan_fingerprint",
     "growing": "GrowingFilter GrowingPlan",
     "plan": "FilterPlan FilterStats plan_of_core",
     "protocols": "Filter OverfilledWarning",
