@@ -35,7 +35,8 @@ enum class Kind : uint32_t {
   ring = 14,
   hyperloglog = 15,
   heavy_hitters = 16,
-  deduplicator = 17
+  deduplicator = 17,
+  fingerprint = 18
 };
 
 // How positions follow from a digest.
