@@ -93,7 +93,7 @@ class ReferenceFingerprint(ReferenceFilter):
     """
 
     kind = 18
-    hashing = 1
+    hashing = 2
 
     def __init__(
         self,

@@ -4,7 +4,7 @@
     blocked    BlockedBloomFilter    k bits within one cache line: one memory read, somewhat more bits
     balanced   BalancedBloomFilter   the same, with full blocks passing keys on: one or two reads
     counting   CountingBloomFilter   counters instead of bits: keys can be removed
-    fingerprint  FingerprintFilter   fingerprints in cache lines: keys can be removed, in a Bloom filter's space
+    fingerprint  FingerprintFilter   fingerprints in cache lines: keys can be removed, in few bits
     growing    GrowingFilter         stages for a number of keys that nobody knows
     sharded    ShardedFilter         one filter in many files
 
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
     "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
-    "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
-    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting", "plan_fingerprint", "plan_of_core",
-    "plan_sharded", "plan_standard",
+    "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "GrowingFilter",
+    "GrowingPlan", "OverfilledWarning", "ShardedFilter", "ShardedPlan", "StandardPlan", "build",
+    "plan_balanced", "plan_blocked", "plan_counting", "plan_fingerprint", "plan_of_core", "plan_sharded",
+    "plan_standard",
 ]  # fmt: skip
 
 _HOMES = {
