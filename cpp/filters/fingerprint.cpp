@@ -334,11 +334,18 @@ FingerprintFilter::FingerprintFilter(Spec spec, Bits bits)
   set_one(one);
 }
 
+// By several threads: what goes beyond the room of the rest is taken back afterwards.
 void FingerprintFilter::add_items(const uint64_t* digests, size_t n) {
+  rest_.expect(n);
   is_set_ ? loops_.add_new_many(view_, digests, n, nullptr, false) : loops_.add_many(view_, digests, n, false);
 }
 void FingerprintFilter::add_new_items(const uint64_t* digests, size_t n, uint8_t* added) {
+  rest_.expect(n);
   loops_.add_new_many(view_, digests, n, added, false);
+}
+void FingerprintFilter::remove_items(const uint64_t* digests, size_t n) {
+  std::vector<uint8_t> removed(n);
+  loops_.remove_many(view_, digests, n, removed.data());
 }
 
 size_t FingerprintFilter::add_fingerprints(const uint64_t* fingerprints, size_t n) {

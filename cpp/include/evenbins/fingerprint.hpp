@@ -43,7 +43,13 @@ class FingerprintRest {
   static constexpr uint64_t kMostMoved = 256;  // fingerprints that one key can push into the rest
 
   FingerprintRest(uint64_t* words, uint64_t* count, uint64_t room) : words_(words), count_(count), room_(room) {}
-  void reserve(uint64_t keys) { excess_.reserve(excess_.size() + keys + kMostMoved); }
+  // Memory for what so many fingerprints need beyond the room, and one key beyond that; for the keys of one of several
+  // threads, as far as they are likely to need it.
+  void reserve(uint64_t fingerprints) { excess_.reserve(excess_.size() + fingerprints + kMostMoved); }
+  void expect(uint64_t keys) {
+    const std::lock_guard lock(mutex);
+    if (*count_ == room_) reserve(keys);
+  }
 
   void add(uint64_t fingerprint) noexcept;
   bool remove(uint64_t fingerprint);
@@ -72,8 +78,7 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_.contains_many(view_, digests, n, out);
   }
-  // No number of keys certainly fits: copies of one key go to the rest.
-  uint64_t keys_left() const override { return 0; }
+  uint64_t keys_left() const override { return view_.limit - view_.state[0]; }
 
   // A set has fingerprints, not keys: to remove one might remove another key.
   bool is_multiset() const override { return !is_set_; }
@@ -95,6 +100,10 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   void add_items(const uint64_t* digests, size_t n) override;
   bool tells_new_items() const override { return true; }
   void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override;
+  // No number of keys certainly fits: all copies of one key but a few go to the rest.
+  bool is_overfull() const override { return rest_.is_overfull(); }
+  bool adds_every_item() const override { return !is_set_; }
+  void remove_items(const uint64_t* digests, size_t n) override;
 
   // The sum of multisets, the union of sets; SpecError if it does not fit.
   std::vector<uint64_t> merge_space(const Filter& other) const override;
