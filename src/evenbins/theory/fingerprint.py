@@ -106,7 +106,7 @@ def fpr(keys: float, fingerprints: int) -> float:
     Examples
     --------
     >>> f"{fpr(1000, 2**20):.6e}"
-    '9.532195e-04'
+    '9.532197e-04'
     """
     return -math.expm1(-keys / fingerprints)
 
@@ -160,7 +160,7 @@ def law(keys: float, lines: int, remainder: int, quotients: int, group: int) -> 
     --------
     >>> found = law(1_000_000, 14 * 16 * 97, 8, 64, 14)
     >>> f"{found.fpr:.3e} {found.reads:.3f} {found.miss_reads:.3f}"
-    '2.806e-03 1.036 1.017'
+    '2.805e-03 1.036 1.017'
     """
     s = slots(remainder, quotients)
     rate = fpr(keys, lines * quotients << remainder)
@@ -188,8 +188,9 @@ def level_one(keys: float, lines: int, s: int, quotients: int) -> LevelOne:
 
     Examples
     --------
-    >>> level_one(1_000_000, 25_000, 43, 39)
-    LevelOne(keys=0.03671748410064862, misses=0.020907060225574763)
+    >>> found = level_one(1_000_000, 25_000, 43, 39)
+    >>> f"{found.keys:.4f} {found.misses:.4f}"
+    '0.0376 0.0217'
     """
     chance = np.arange(quotients + 1) / (
         lines * quotients
