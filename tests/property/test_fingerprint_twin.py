@@ -107,14 +107,14 @@ class FingerprintMachine(RuleBasedStateMachine):
         held = sorted(self.model.elements())
         keys = held if whole else data.draw(st.lists(st.sampled_from(held), max_size=80, unique=True))
         assert self.filter.remove_many(keys).all()
-        assert all([self.twin.remove(key) for key in keys])
+        assert all(self.twin.remove(key) for key in keys)
         self.model -= collections.Counter(keys)
 
     @rule(keys=st.lists(st.integers(1000, 1100), max_size=6))
     def absent_keys_are_not_removed(self, keys: list[int]) -> None:
         absent = [key for key in keys if key not in self.twin]
         assert not self.filter.remove_many(absent).any()
-        assert not any([self.filter.discard(key) for key in absent])
+        assert not any(self.filter.discard(key) for key in absent)
 
     @rule(keys=LISTS)
     def add_filter(self, keys: Any) -> None:
