@@ -35,8 +35,8 @@ FingerprintView view_of(const Spec& spec, uint64_t* words) {
   f.group = group;
   f.limit = spec.core[5];
   f.shift = 64 - bits;
-  f.one = fingerprint_shape(bits);
-  f.two = fingerprint_shape(bits + 4);
+  f.one = fingerprint_shape(static_cast<uint32_t>(f.quotients), bits);
+  f.two = fingerprint_shape(64, bits + 4);
   f.wide_entries = bits > 17;
   f.slow_pdep = deposits_slowly();
   return f;
@@ -67,7 +67,7 @@ struct Cell {
 // Calls act(quotient, remainder) for what a line holds, in order; false if its runs are not those of its quotients.
 template <typename Act>
 bool each_slot(const uint64_t* line, const FingerprintShape& g, const Act& act) {
-  uint64_t occupied = line[0];
+  uint64_t occupied = load_occupied(line, g);
   RunEnds ends = load_ends(line, g);
   for (uint32_t slot = 0; ends != 0; ++slot, ends >>= 1) {
     if (occupied == 0) return false;
@@ -422,10 +422,11 @@ std::vector<uint64_t> FingerprintFilter::level_histogram(uint32_t level) const {
     if (level == 2) {
       while (load < entries_of(view_) && entry_at(view_, line, load) != 0) ++load;
     } else {
-      const RunEnds ends = load_ends(line, level == 0 ? view_.one : view_.two);
+      const FingerprintShape& g = level == 0 ? view_.one : view_.two;
+      const RunEnds ends = load_ends(line, g);
       load = static_cast<uint32_t>(ends >> 64 != 0 ? 64 + std::bit_width(static_cast<uint64_t>(ends >> 64))
                                                    : std::bit_width(static_cast<uint64_t>(ends)));
-      missing = static_cast<uint32_t>(std::popcount(line[0])) - ones(ends);
+      missing = static_cast<uint32_t>(std::popcount(load_occupied(line, g))) - ones(ends);
     }
     ++lines[{load, missing}];
   }

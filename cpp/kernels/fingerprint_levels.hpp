@@ -182,8 +182,9 @@ template <uint32_t Level>
   for (;;) {
     const RunEnds ends = load_ends(line, g);
     const uint32_t here = ones(ends), used = used_slots(ends), room = g.slots - used;
-    if (room == 0 || ones(line[0]) <= here) return;
-    const uint32_t quotient = lowest(nth_bit(line[0], here, f.slow_pdep));
+    const uint64_t occupied = load_occupied(line, g);
+    if (room == 0 || ones(occupied) <= here) return;
+    const uint32_t quotient = lowest(nth_bit(occupied, here, f.slow_pdep));
     uint64_t run[kMaxFingerprintSlots + 1];
     const uint32_t n = find_run<Level>(f, index, quotient, run, room + 1);
     if (n > room || n == 0) return;
@@ -200,13 +201,14 @@ template <uint32_t Level>
 [[gnu::noinline]] void add_overflowing(const FingerprintView& f, const Cell& c) {
   uint64_t* line = line_at<Level>(f, c.line);
   const FingerprintShape& g = shape_at<Level>(f);
-  const uint32_t here = ones(load_ends(line, g)), rank = ones(line[0] & mask_of_bits(c.quotient));
+  const uint64_t occupied = load_occupied(line, g);
+  const uint32_t here = ones(load_ends(line, g)), rank = ones(occupied & mask_of_bits(c.quotient));
   if (rank >= here) {  // its run is behind those that are here
     line[0] |= uint64_t{1} << c.quotient;
     return send_on<Level>(f, c);
   }
   // The last run leaves, which makes room, unless the fingerprint belongs to it.
-  const uint32_t last = lowest(nth_bit(line[0], here - 1, f.slow_pdep));
+  const uint32_t last = lowest(nth_bit(occupied, here - 1, f.slow_pdep));
   uint32_t run[kMaxFingerprintSlots];
   const uint32_t n = take_last_run(line, g, run);
   for (uint32_t i = 0; i < n; ++i) send_on<Level>(f, {c.line, last, run[i]});

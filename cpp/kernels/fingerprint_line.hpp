@@ -29,9 +29,9 @@ EVENBINS_INLINE uint64_t bits_from(uint32_t at, uint32_t word) {  // of a word o
 }
 EVENBINS_INLINE void open_low_bits(uint64_t* line, const FingerprintShape& g, uint32_t slot) {
   const uint32_t x = g.low_bits, first = g.low_at + (slot + 1) * x, end = g.low_at + g.slots * x;
-  for (uint32_t j = (end - 1) >> 6; j >= first >> 6; --j) {
-    const uint64_t to = bits_from(first, j) & ~bits_from(end, j);
-    line[j] = (line[j] & ~to) | ((line[j] << x | line[j - 1] >> (64 - x)) & to);
+  for (uint32_t j = ((end - 1) >> 6) + 1; j-- > first >> 6;) {
+    const uint64_t to = bits_from(first, j) & ~bits_from(end, j), before = j > 0 ? line[j - 1] : 0;
+    line[j] = (line[j] & ~to) | ((line[j] << x | before >> (64 - x)) & to);
   }
 }
 EVENBINS_INLINE void close_low_bits(uint64_t* line, const FingerprintShape& g, uint32_t slot) {
@@ -54,14 +54,13 @@ struct LineCode {
   EVENBINS_INLINE static Mask ends_of(const uint64_t* line, const FingerprintShape& g) {
     if constexpr (Planes == 0)
       return load_ends(line, g);
-    else
-      return line[1] & ((uint64_t{1} << g.slots) - 1);
+    else  // 53 slots at most: they lie in eight bytes from the first on
+      return load_bits(line, g.quotients, g.slots);
   }
-  EVENBINS_INLINE static void set_ends(uint64_t* line, const FingerprintShape& g, Mask ends) {
-    if constexpr (Planes == 0)
-      store_ends(line, g, ends);
-    else
-      line[1] = (line[1] & ~((uint64_t{1} << g.slots) - 1)) | ends;
+  EVENBINS_INLINE static void set_head(uint64_t* line, const FingerprintShape& g, uint64_t occupied, Mask ends) {
+    if constexpr (Planes == 0) return store_head(line, g, occupied, ends);
+    line[0] = (line[0] & ~g.head[0]) | occupied | static_cast<uint64_t>(ends) << 32 << (g.quotients - 32);
+    line[1] = (line[1] & ~g.head[1]) | static_cast<uint64_t>(ends >> (64 - g.quotients));
   }
 
   // Where a quotient's run is. `start`: the first slot of the run, or where it would begin; 0 if the line does not reach
@@ -72,7 +71,7 @@ struct LineCode {
     bool is_occupied;
 
     EVENBINS_INLINE Place(const uint64_t* line, const FingerprintShape& g, uint32_t quotient, bool slow_pdep)
-        : occupied(line[0]), ends(ends_of(line, g)), is_occupied((occupied >> quotient & 1) != 0) {
+        : occupied(load_occupied(line, g)), ends(ends_of(line, g)), is_occupied((occupied >> quotient & 1) != 0) {
       const uint32_t rank = ones(occupied & ((uint64_t{1} << quotient) - 1));
       const Mask marks = 2 * ends + 1;
 #if defined(__AVX512BW__)
@@ -144,8 +143,8 @@ struct LineCode {
     open(line, g, slot);
     write(line, g, slot, remainder);
     // A run grows by a 0 at its start, wherever the new slot is; a new run is a 1 there.
-    set_ends(line, g, at.ends + (at.ends & -at.start) + (at.is_occupied ? Mask{0} : at.start));
-    line[0] = at.occupied | uint64_t{1} << quotient;
+    set_head(line, g, at.occupied | uint64_t{1} << quotient,
+             at.ends + (at.ends & -at.start) + (at.is_occupied ? Mask{0} : at.start));
     return true;
   }
 
@@ -158,8 +157,7 @@ struct LineCode {
     close(line, g, lowest(found));
     const Mask ends = (at.ends & (at.start - 1)) | (at.ends >> 1 & -at.start);
     const uint64_t occupied = at.occupied & ~(uint64_t{(run & (run - 1)) == 0} << quotient);
-    set_ends(line, g, ends);
-    line[0] = occupied;
+    set_head(line, g, occupied, ends);
     return ones(occupied) == ones(ends) ? Removal::removed : Removal::makes_room;
   }
 

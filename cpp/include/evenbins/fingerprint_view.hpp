@@ -11,17 +11,27 @@ namespace evenbins {
 // The lines of one level. A slot holds a remainder of `bits` bits: its upper bytes one in each of `planes` byte planes, its
 // last low_bits = bits mod 8 bits packed in front of the planes.
 //
-//     bit 0        64            64+slots      low_at            8·plane_at                        512
-//     | occupied   | run ends    | zero …      | low bits        | plane 0 (highest) | plane 1 …    |
+//     bit 0        quotients     quotients+slots   low_at            8·plane_at                        512
+//     | occupied   | run ends    | zero …          | low bits        | plane 0 (highest) | plane 1 …    |
 struct FingerprintShape {
-  uint32_t bits, slots, planes, low_bits, low_at, plane_at;
+  uint32_t quotients, bits, slots, planes, low_bits, low_at, plane_at;
+  uint64_t occupied;  // mask of the quotients
+  uint64_t head[3];   // of each of the first words: mask of quotients and run ends
 };
 
-inline constexpr uint32_t kMaxFingerprintSlots = 448 / 5;  // with remainders of four bits
+inline constexpr uint32_t kMaxFingerprintSlots = 480 / 5;  // with 32 quotients and remainders of four bits
 
-EVENBINS_INLINE constexpr FingerprintShape fingerprint_shape(uint32_t bits) {
-  const uint32_t slots = 448 / (bits + 1), planes = bits / 8, low_bits = bits % 8, plane_at = 64 - planes * slots;
-  return {bits, slots, planes, low_bits, 8 * plane_at - low_bits * slots, plane_at};
+EVENBINS_INLINE constexpr FingerprintShape fingerprint_shape(uint32_t quotients, uint32_t bits) {
+  const uint32_t slots = (512 - quotients) / (bits + 1), planes = bits / 8, low_bits = bits % 8;
+  const uint32_t plane_at = 64 - planes * slots, head = quotients + slots;
+  const auto below = [](uint32_t end, uint32_t word) {
+    return end >= 64 * word + 64 ? ~uint64_t{0} : end > 64 * word ? (uint64_t{1} << (end - 64 * word)) - 1 : 0;
+  };
+  return {quotients, bits,
+          slots,     planes,
+          low_bits,  8 * plane_at - low_bits * slots,
+          plane_at,  below(quotients, 0),
+          {below(head, 0), below(head, 1), below(head, 2)}};
 }
 
 class FingerprintRest;
@@ -130,15 +140,20 @@ EVENBINS_INLINE void store_slot(uint64_t* line, const FingerprintShape& g, uint3
     store_bits(line, g.low_at + slot * g.low_bits, g.low_bits, value & ((1u << g.low_bits) - 1));
 }
 
-using RunEnds = unsigned __int128;  // more than 64 slots only with remainders of less than six bits
+using RunEnds = unsigned __int128;  // more than 64 slots only with remainders of less than seven bits
 
+EVENBINS_INLINE uint64_t load_occupied(const uint64_t* line, const FingerprintShape& g) { return line[0] & g.occupied; }
 EVENBINS_INLINE RunEnds load_ends(const uint64_t* line, const FingerprintShape& g) {
-  return (RunEnds{line[2]} << 64 | line[1]) & ((RunEnds{1} << g.slots) - 1);
+  const RunEnds words = (RunEnds{line[1]} << 64 | line[0]) >> g.quotients | RunEnds{line[2]} << (128 - g.quotients);
+  return words & ((RunEnds{1} << g.slots) - 1);
+}
+EVENBINS_INLINE void store_head(uint64_t* line, const FingerprintShape& g, uint64_t occupied, RunEnds ends) {
+  line[0] = (line[0] & ~g.head[0]) | occupied | static_cast<uint64_t>(ends) << 32 << (g.quotients - 32);
+  line[1] = (line[1] & ~g.head[1]) | static_cast<uint64_t>(ends >> (64 - g.quotients));
+  if (g.head[2] != 0) line[2] = (line[2] & ~g.head[2]) | static_cast<uint64_t>(ends >> (128 - g.quotients));
 }
 EVENBINS_INLINE void store_ends(uint64_t* line, const FingerprintShape& g, RunEnds ends) {
-  const RunEnds mask = (RunEnds{1} << g.slots) - 1;
-  line[1] = (line[1] & ~static_cast<uint64_t>(mask)) | static_cast<uint64_t>(ends);
-  if (g.slots > 64) line[2] = (line[2] & ~static_cast<uint64_t>(mask >> 64)) | static_cast<uint64_t>(ends >> 64);
+  store_head(line, g, load_occupied(line, g), ends);
 }
 
 }  // namespace evenbins
