@@ -40,12 +40,12 @@ def cores(draw: st.DrawFn, *, is_set: int | None = None) -> tuple[int, ...]:
     lines = 16 * group * draw(st.integers(1, 2))
     rest, limit = draw(st.sampled_from([0, 5, 64])), draw(st.sampled_from([200, 1500, 10_000]))
     kind = draw(st.integers(0, 1)) if is_set is None else is_set
-    return lines, remainder, 64, group, rest, limit, kind, 0
+    return lines, remainder, draw(st.integers(32, 64)), group, rest, limit, kind, 0
 
 
 def pair(core: tuple[int, ...], seed: int = 0) -> tuple[FingerprintFilter, ReferenceFingerprint]:
     plan: Any = plan_of_core("fingerprint", core, capacity=100, seed=seed, hashing="lanes")
-    return FingerprintFilter.from_plan(plan), ReferenceFingerprint(*core, seed=seed)
+    return FingerprintFilter.from_plan(plan), ReferenceFingerprint(*core, seed=seed)  # type: ignore[misc]
 
 
 def add_to_twin(twin: ReferenceFingerprint, keys: Any) -> int:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from evenbins.theory import fingerprint, fingerprint_design
+from evenbins.theory import fingerprint
 from evenbins.theory.fingerprint import FingerprintLaw, law, level_one, slots
 from evenbins.theory.fingerprint_design import (
     MISS_READS,
@@ -29,7 +28,7 @@ from evenbins.theory.fingerprint_design import (
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-import make_fingerprint_loads
+import make_fingerprint_loads  # type: ignore[import-not-found]
 
 # remainder, load per slot, group, FPR, bits per key (the rest at 128 bits per key), reads, reads of a miss:
 # as the design was calculated.
@@ -156,20 +155,6 @@ def test_a_law_is_one(keys: int) -> None:
 # --- shapes -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def any_quotients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Plan lines of 32 quotients and more, which the core does not have yet."""
-    caches: list[Any] = [fingerprint_design._table, fingerprint_design._search]
-    with monkeypatch.context() as changed:
-        changed.setattr(fingerprint_design, "LEAST_QUOTIENTS", 32)
-        for each in caches:
-            each.cache_clear()
-        yield
-    for each in caches:
-        each.cache_clear()
-
-
-@pytest.mark.usefixtures("any_quotients")
 @pytest.mark.parametrize(("rate", "bits"), [(1e-3, 14.0), (1e-4, 18.4), (1e-6, 27.2)])
 @pytest.mark.parametrize("keys", [10**7, 10**8, 10**10])
 def test_large_filters_keep_the_promised_bits(keys: int, rate: float, bits: float) -> None:

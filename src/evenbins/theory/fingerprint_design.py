@@ -42,9 +42,6 @@ REST_SHARE = 2e-4
 REST_LEAST = 64
 REMAINDERS = range(6, 29)
 QUOTIENTS = range(32, 65)
-LEAST_QUOTIENTS = 64
-"""The fewest quotients of planned lines: the core has bits for 64, so that fewer gain nothing. To be
-32 once they have (512 - quotients) // (remainder + 1) slots: then 1e-3 takes 13.9 bits per key, 1e-6 27.1."""
 MAX_SLOTS = 64
 MAX_FINGERPRINTS = 2**63
 LINE_BYTES = 64
@@ -116,7 +113,7 @@ class _Table(NamedTuple):
 @cached(maxsize=None)
 def _table() -> _Table:
     text = resources.files("evenbins.theory").joinpath("fingerprint_loads.json").read_text()
-    rows = np.array([row for row in json.loads(text) if row[1] >= LEAST_QUOTIENTS])
+    rows = np.array(json.loads(text))
     return _Table(rows[:, :1].astype(np.int64), rows[:, 1:2].astype(np.int64), rows[:, 2:])
 
 
@@ -129,7 +126,7 @@ def fewest_bits(keys: int, fpr: float) -> Shape | None:
     --------
     >>> shape = fewest_bits(100_000_000, 1e-3)
     >>> f"{8 * shape.nbytes / 100_000_000:.2f} bits"
-    '14.75 bits'
+    '13.94 bits'
     """
     return _search(keys, fpr, None)
 
@@ -139,9 +136,9 @@ def lowest_rate(keys: int, bits: float) -> Shape | None:
 
     Examples
     --------
-    >>> shape = lowest_rate(100_000_000, 18.7 * 100_000_000)
+    >>> shape = lowest_rate(100_000_000, 18.24 * 100_000_000)
     >>> f"{100_000_000 / shape.fingerprints:.2e}"
-    '5.73e-05'
+    '7.47e-05'
     """
     return _search(keys, None, bits)
 
