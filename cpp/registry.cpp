@@ -11,8 +11,8 @@ namespace evenbins {
 
 extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind;  // filters/
 extern const KindRow kFingerprintKind;
-extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;                       // sketches/
-extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;                                // tables/
+extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;  // sketches/
+extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;           // tables/
 extern const KindRow kInterpolationKind, kSingleFilterKind, kMultipleBloomKind, kCountersKind;
 extern const KindRow kRingKind;  // rings/
 extern const KindRow kDeduplicatorKind;
@@ -22,8 +22,7 @@ namespace {
 constexpr const KindRow* kRows[] = {
     &kStandardKind,   &kBlockedKind, &kBalancedKind,      &kGrowingKind,      &kCountingKind,      &kCountMinKind,
     &kMultilevelKind, &kChainedKind, &kInterpolationKind, &kSingleFilterKind, &kMultipleBloomKind, &kCountersKind,
-    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,
-    &kFingerprintKind,
+    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,  &kFingerprintKind,
 };
 
 const KindRow& row_of(Kind kind) {

@@ -93,16 +93,14 @@ bool each_of_block(const FingerprintView& f, std::span<const uint64_t> rest, uin
   bool sound = true;
   const uint64_t lines = 16 * f.group;
   for (uint64_t i = block * lines; i < (block + 1) * lines; ++i)
-    sound &= each_slot(f.level1 + kLineWords * i, f.one, [&](uint32_t q, uint32_t r) {
-      act(fingerprint_of(f, {i, q, r}));
-    });
+    sound &=
+        each_slot(f.level1 + kLineWords * i, f.one, [&](uint32_t q, uint32_t r) { act(fingerprint_of(f, {i, q, r})); });
   const auto act_key = [&](uint64_t key) {
     act_elsewhere(fingerprint_of(f, fingerprint_parts_of(f, FingerprintKey{block, key})));
   };
   for (uint64_t i = 0; i < 16; ++i)
-    sound &= each_slot(f.level2 + kLineWords * (16 * block + i), f.two, [&](uint64_t q, uint32_t r) {
-      act_key(((i << 6 | q) << f.two.bits) + r);
-    });
+    sound &= each_slot(f.level2 + kLineWords * (16 * block + i), f.two,
+                       [&](uint64_t q, uint32_t r) { act_key(((i << 6 | q) << f.two.bits) + r); });
   const uint64_t* entries = f.level3 + kLineWords * block;
   for (uint32_t i = 0; i < entries_of(f); ++i)
     if (const uint64_t entry = entry_at(f, entries, i); entry != 0) act_key(entry - 1);
@@ -446,8 +444,7 @@ std::string FingerprintFilter::check(bool thorough) const {
   if (!thorough) return {};
   const std::span<const uint64_t> rest = rest_.stored();
   const uint64_t *unused = rest_words(view_) + rest.size(), *end = rest_words(view_) + spec_.core[4];
-  if (std::any_of(unused, end, [](uint64_t word) { return word != 0; }))
-    return "unused words of the rest are set";
+  if (std::any_of(unused, end, [](uint64_t word) { return word != 0; })) return "unused words of the rest are set";
   if (!std::is_sorted(rest.begin(), rest.end())) return "the rest is not in order";
   if (!rest.empty() && rest.back() >= least_of_block(view_, blocks())) return "a fingerprint of the rest is too large";
   Builder builder(view_);

@@ -129,10 +129,9 @@ struct Fingerprints {
   }
   static size_t add_many(const FingerprintView& f, const uint64_t* digests, size_t n, bool bounded) {
     const uint64_t fit = bounded ? room(f) : n;
-    const size_t added =
-        each<1>(f, digests, n < fit ? n : fit, [&](size_t, const Key& key) __attribute__((always_inline)) {
-          return add(f, key, key.place(f), bounded);
-        });
+    const size_t added = each<1>(f, digests, n < fit ? n : fit,
+                                 [&](size_t, const Key& key)
+                                     __attribute__((always_inline)) { return add(f, key, key.place(f), bounded); });
     count_copies(f, added);
     return added;
   }

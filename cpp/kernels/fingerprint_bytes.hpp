@@ -88,8 +88,8 @@ EVENBINS_INLINE void store_half(uint64_t* line, uint32_t half, __m256i value) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(line + 4 * half), value);
 }
 EVENBINS_INLINE uint64_t top_bits(__m256i low, __m256i high) {
-  return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
-         uint64_t{static_cast<uint32_t>(_mm256_movemask_epi8(high))} << 32;
+  return static_cast<uint32_t>(_mm256_movemask_epi8(low)) | uint64_t{static_cast<uint32_t>(_mm256_movemask_epi8(high))}
+                                                                << 32;
 }
 EVENBINS_INLINE uint64_t find_equal(const uint64_t* line, uint32_t byte) {
   const __m256i all = _mm256_set1_epi8(static_cast<char>(byte));

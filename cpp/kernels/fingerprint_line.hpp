@@ -169,8 +169,7 @@ struct LineCode {
     return bytes;
   }
   EVENBINS_INLINE static void open(uint64_t* line, const FingerprintShape& g, uint32_t slot) {
-    if constexpr (Planes != 0)
-      open_bytes(line, in_planes(g, (uint64_t{1} << g.slots) - (uint64_t{2} << slot)));
+    if constexpr (Planes != 0) open_bytes(line, in_planes(g, (uint64_t{1} << g.slots) - (uint64_t{2} << slot)));
     if constexpr (Low) open_low_bits(line, g, slot);
   }
   EVENBINS_INLINE static void close(uint64_t* line, const FingerprintShape& g, uint32_t slot) {
@@ -185,8 +184,7 @@ struct LineCode {
     const uint32_t upper = Low ? remainder >> g.low_bits : remainder;
 #pragma GCC unroll 4
     for (uint32_t p = 0; p < Planes; ++p) bytes[p * g.slots] = static_cast<uint8_t>(upper >> 8 * (Planes - 1 - p));
-    if constexpr (Low)
-      store_bits(line, g.low_at + slot * g.low_bits, g.low_bits, remainder & ((1u << g.low_bits) - 1));
+    if constexpr (Low) store_bits(line, g.low_at + slot * g.low_bits, g.low_bits, remainder & ((1u << g.low_bits) - 1));
   }
 };
 

@@ -27,10 +27,14 @@ EVENBINS_INLINE constexpr FingerprintShape fingerprint_shape(uint32_t quotients,
   const auto below = [](uint32_t end, uint32_t word) {
     return end >= 64 * word + 64 ? ~uint64_t{0} : end > 64 * word ? (uint64_t{1} << (end - 64 * word)) - 1 : 0;
   };
-  return {quotients, bits,
-          slots,     planes,
-          low_bits,  8 * plane_at - low_bits * slots,
-          plane_at,  below(quotients, 0),
+  return {quotients,
+          bits,
+          slots,
+          planes,
+          low_bits,
+          8 * plane_at - low_bits * slots,
+          plane_at,
+          below(quotients, 0),
           {below(head, 0), below(head, 1), below(head, 2)}};
 }
 
@@ -136,8 +140,7 @@ EVENBINS_INLINE void store_slot(uint64_t* line, const FingerprintShape& g, uint3
   auto* bytes = reinterpret_cast<uint8_t*>(line) + g.plane_at + slot;
   const uint32_t upper = value >> g.low_bits;
   for (uint32_t p = 0; p < g.planes; ++p) bytes[p * g.slots] = static_cast<uint8_t>(upper >> 8 * (g.planes - 1 - p));
-  if (g.low_bits != 0)
-    store_bits(line, g.low_at + slot * g.low_bits, g.low_bits, value & ((1u << g.low_bits) - 1));
+  if (g.low_bits != 0) store_bits(line, g.low_at + slot * g.low_bits, g.low_bits, value & ((1u << g.low_bits) - 1));
 }
 
 using RunEnds = unsigned __int128;  // more than 64 slots only with remainders of less than seven bits
