@@ -10,7 +10,7 @@
 namespace evenbins {
 
 extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind;  // filters/
-extern const KindRow kFingerprintKind;
+extern const KindRow kFingerprintKind, kFuseKind;
 extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;  // sketches/
 extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;           // tables/
 extern const KindRow kInterpolationKind, kSingleFilterKind, kMultipleBloomKind, kCountersKind;
@@ -20,9 +20,10 @@ extern const KindRow kDeduplicatorKind;
 namespace {
 
 constexpr const KindRow* kRows[] = {
-    &kStandardKind,   &kBlockedKind, &kBalancedKind,      &kGrowingKind,      &kCountingKind,      &kCountMinKind,
-    &kMultilevelKind, &kChainedKind, &kInterpolationKind, &kSingleFilterKind, &kMultipleBloomKind, &kCountersKind,
-    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,  &kFingerprintKind,
+    &kStandardKind,      &kBlockedKind,      &kBalancedKind,    &kGrowingKind,       &kCountingKind,
+    &kCountMinKind,      &kMultilevelKind,   &kChainedKind,     &kInterpolationKind, &kSingleFilterKind,
+    &kMultipleBloomKind, &kCountersKind,     &kPagedKind,       &kRingKind,          &kHyperLogLogKind,
+    &kHeavyHittersKind,  &kDeduplicatorKind, &kFingerprintKind, &kFuseKind,
 };
 
 const KindRow& row_of(Kind kind) {

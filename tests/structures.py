@@ -1,6 +1,7 @@
 """Every structure of the library, with its public calls: for the suites of threads, forks and signals.
 
     STRUCTURES    how to make one, write to it in bulk, and look its keys up
+    FIXED         the same for structures that are built from all their keys, and never change
     calls(made)   every public call of a structure as a function of no arguments but the structure's `Scene`;
                   tests/unit/test_calls_together.py fails when a public name of a class is missing here
 
@@ -29,6 +30,7 @@ from evenbins import (
     CountingBloomFilter,
     CountMinSketch,
     Deduplicator,
+    FuseFilter,
     GrowingFilter,
     HashRing,
     HeavyHitters,
@@ -70,6 +72,18 @@ class Structure:
         made = self.new(folder)
         self.write(made, keys, 0)
         return made
+
+
+@dataclass(frozen=True)
+class Fixed(Structure):
+    """One that is built from its keys: `write` is refused."""
+
+    def new(self, folder: Path) -> Any:
+        return self.filled(folder, KEYS[:0])
+
+    def filled(self, folder: Path, keys: Any) -> Any:
+        del folder
+        return FuseFilter.from_keys(keys, threads=2)
 
 
 @functools.cache
@@ -190,6 +204,14 @@ STRUCTURES = [
         lambda r, keys: r.locate_many(keys, indices=True) >= 0,
         erase=lambda r, keys: r.release_many(keys),
     ),
+]
+FIXED = [
+    Fixed(
+        "FuseFilter",
+        lambda _: FuseFilter.from_keys(KEYS[:0]),
+        lambda f, keys, _: f.add_many(keys),
+        lambda f, keys: f.contains_many(keys, threads=2),
+    )
 ]
 BY_NAME = {each.name: each for each in STRUCTURES}
 
@@ -314,6 +336,16 @@ FILTER: dict[str, Run] = WHOLE | {
     "union from_keys bool": _united,
     "intersection issubset issuperset approx_intersection": _compared,
 }
+UNCHANGING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "plan from_plan"} | {
+    "plan": _read("plan"),
+    "in": FILTER["in"],
+    "contains_many": FILTER["contains_many"],
+    "approx_items": FILTER["approx_items"],
+    "capacity": FILTER["capacity"],
+    "from_keys bool": lambda scene: bool(type(scene.made).from_keys(EXTRA, threads=2)),
+    "intersection issubset issuperset approx_intersection": _compared,
+    "add add_new add_many add_new_many update union clear": lambda scene: _refuse_changes(scene),
+}
 BITWISE: dict[str, Run] = FILTER | {"&=": lambda scene: scene.made.__iand__(scene.made.copy())}
 COUNTING: dict[str, Run] = FILTER | {
     "+ +=": lambda scene: (scene.made + scene.other, scene.made.__iadd__(scene.other)),
@@ -434,6 +466,13 @@ def _refuse(names: str, *arguments: Any) -> dict[str, Run]:
             raise AssertionError(f"{name} was not refused")
 
     return {names: run}
+
+
+def _refuse_changes(scene: Scene) -> None:
+    for name in ("add", "add_new", "add_many", "add_new_many", "update", "union", "clear"):
+        with contextlib.suppress(TypeError):
+            getattr(scene.made, name)(*([] if name == "clear" else [[1]]))
+            raise AssertionError(f"{name} was not refused")
 
 
 def _refuse_popitem(scene: Scene) -> None:
@@ -639,6 +678,7 @@ def _family(made: Any) -> dict[str, Run]:
         return CONSERVATIVE if made.plan.conservative else SKETCH
     by_class: Iterable[tuple[Any, dict[str, Run]]] = (
         (CountingBloomFilter, COUNTING),
+        (FuseFilter, UNCHANGING),
         (ShardedFilter, SHARDED),
         ((BloomFilter, BlockedBloomFilter), BITWISE),
         ((BalancedBloomFilter, GrowingFilter), FILTER),
@@ -655,4 +695,6 @@ def _family(made: Any) -> dict[str, Run]:
 def calls(made: Any) -> list[Call]:
     """Return every public call of a structure, `clear` last."""
     found = [Call(name, run, clears=name == "popitem") for name, run in _family(made).items()]
+    if isinstance(made, FuseFilter):
+        return found
     return [*found, Call("clear", _with("clear"), clears=True)]

@@ -89,6 +89,17 @@ class Makers:
                     each.remove_many(keys)
             yield name, each
 
+    def fixed(self) -> Iterator[tuple[str, Any]]:
+        """Return fuse filters: of texts, and of all keys, some of them twice."""
+        from evenbins.filters.fuse import FuseFilter, FuseKeys
+
+        yield "fuse-texts", FuseFilter.from_keys(self.texts, fpr=2**-9, threads=self.threads)
+        keys = FuseKeys(11, self.threads)
+        for read in (keys.count, keys.take):
+            for (some,) in (*self.batches(self.keys), *self.batches(self.keys[:99])):
+                read(some)
+        yield "fuse", keys.build(FuseFilter, 2**-13)
+
     def growing(self) -> Iterator[tuple[str, Any]]:
         """Return a growing filter and one in shards."""
         from evenbins import GrowingFilter, ShardedFilter
@@ -251,8 +262,8 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
-        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables,
-        makers.sets, makers.summaries, makers.rings,
+        makers.filters, makers.fixed, makers.growing, makers.deduplicators, makers.sketches,
+        makers.fill_tables, makers.sets, makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()

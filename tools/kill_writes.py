@@ -45,6 +45,7 @@ from evenbins import (
     CountingBloomFilter,
     CountMinSketch,
     Deduplicator,
+    FuseFilter,
     GrowingFilter,
     HashRing,
     HeavyHitters,
@@ -61,6 +62,8 @@ KEYS = 20_000
 
 def _fill(made: Any, first: int, count: int) -> Any:
     keys = np.arange(first, first + count, dtype=np.uint64)
+    if isinstance(made, FuseFilter):
+        return FuseFilter.from_keys(keys)
     if hasattr(made, "insert_many"):
         made.insert_many(keys, keys)
     elif isinstance(made, HashRing):
@@ -80,6 +83,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "balanced": lambda: BalancedBloomFilter(KEYS),
     "growing": lambda: GrowingFilter(1e-3, first=2_000),
     "counting": lambda: CountingBloomFilter(KEYS),
+    "fuse": lambda: FuseFilter.from_keys([]),
     "sketch": lambda: CountMinSketch(epsilon=1e-3, delta=1e-3),
     "heavy-hitters": lambda: HeavyHitters(100, epsilon=1e-3, delta=1e-3),
     "hyperloglog": lambda: HyperLogLog(),

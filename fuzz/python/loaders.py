@@ -27,6 +27,7 @@ CLASSES: dict[int, Any] = {
     7: evenbins.MultilevelTable, 8: evenbins.ChainedTable, 9: summaries.InterpolationSummary,
     10: summaries.SingleFilterSummary, 11: summaries.MultipleBloomSummary, 12: CounterSummary,
     14: evenbins.HashRing, 15: evenbins.HyperLogLog, 16: evenbins.HeavyHitters,
+    19: evenbins.FuseFilter,
 }  # fmt: skip
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 _PATH = os.path.join(_FOLDER.name, "file.evenbins")
@@ -79,6 +80,8 @@ def _use(found: Any, file: bytes) -> None:
                 assert found.assign(key) == found.locate(key)
             except (evenbins.NoNodesError, evenbins.RingFullError):
                 break
+    elif isinstance(found, evenbins.FuseFilter):
+        assert found.contains_many(_KEYS).tolist() == [key in found for key in _KEYS]
     elif isinstance(found, evenbins.HyperLogLog):
         found.add_many(_KEYS)
         assert found.count() > 1

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evenbins.filters.blocked import BlockedBloomFilter
     from evenbins.filters.counting import CountingBloomFilter
     from evenbins.filters.fingerprint import FingerprintFilter
+    from evenbins.filters.fuse import FuseFilter
     from evenbins.filters.growing import GrowingFilter
     from evenbins.filters.plan import FilterPlan, FilterStats
     from evenbins.filters.protocols import Filter, OverfilledWarning
@@ -68,6 +69,7 @@ __all__ = [
     "FilterStats",
     "FingerprintFilter",
     "FormatError",
+    "FuseFilter",
     "GrowingFilter",
     "HashRing",
     "HeavyHitters",
@@ -111,6 +113,7 @@ _HOMES = {
     "filters.blocked": "BlockedBloomFilter",
     "filters.counting": "CountingBloomFilter",
     "filters.fingerprint": "FingerprintFilter",
+    "filters.fuse": "FuseFilter",
     "filters.growing": "GrowingFilter",
     "filters.plan": "FilterPlan FilterStats",
     "filters.protocols": "Filter OverfilledWarning",

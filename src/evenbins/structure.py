@@ -222,6 +222,7 @@ class Kind(NamedTuple):
         dask     be built by Dask workers              design   be proposed by `design`
         build    be built by `evenbins build`          lab      be shown on a page of `evenbins lab`
         intersect  be intersected and compared bit by bit: a key's bits are its own
+        fixed-set  be built from all its keys at once, and never change
     policies : the policies of plans that this class builds
     """
 
@@ -276,6 +277,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(18, "fingerprint", "a fingerprint filter", "filters.fingerprint:FingerprintFilter",
           "members remove", "fingerprint"),
+    _kind(19, "fuse", "a fuse filter", "filters.fuse:FuseFilter", "members fixed-set design build", "fuse"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 

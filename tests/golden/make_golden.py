@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evenbins import (
     BalancedBloomFilter,
     BlockedBloomFilter,
@@ -28,8 +30,10 @@ from evenbins import (
     HeavyHitters,
     HyperLogLog,
     MultilevelTable,
+    digest,
 )
 from evenbins.filters import plan_of_core
+from evenbins.filters.fuse import FuseFilter, FuseKeys
 from evenbins.sketches.countmin import plan_of_sketch_core
 from evenbins.structure import kind_of_number
 from evenbins.study.ring import ring as study_ring
@@ -123,6 +127,30 @@ def golden_filter(name: str) -> AnyFilter:
     f = FILTERS[name]()
     f.add_many(KEYS)
     return f
+
+
+# Cores, whose fifth number is that of the keys, and seeds.
+FUSED: dict[str, tuple[tuple[int, ...], int]] = {
+    "fuse": ((1, 16, 10, 8, 70, 0), 0),
+    "fuse-4-bits": ((1, 32, 6, 4, 70, 0), 42),
+    "fuse-13-bits": ((1, 8, 19, 13, 70, 0), 2**64 - 1),
+    "fuse-blocks": ((3, 64, 3, 9, 70, 0), 7),
+    "fuse-32-bits-fingerprints": ((2, 64, 3, 32, 70, 10**9 + 7), 1),
+    "fuse-empty": ((1, 4, 3, 8, 0, 0), 0),
+}
+
+
+def golden_fuse(name: str) -> FuseFilter:
+    """Build the fuse filter of that name: all keys, some of them twice."""
+    core, seed = FUSED[name]
+    numbers = [digest(key, seed) for key in [*KEYS, *KEYS[:9]][: 2 * core[4]]]
+    if core[5]:
+        numbers = [number * core[5] >> 64 for number in numbers]
+    keys = FuseKeys(seed, 1)
+    for read in (keys.count, keys.take):
+        read(np.array(numbers, dtype=np.uint64), digests=True)
+    plan = plan_of_core("fuse", core, capacity=max(keys.finish(), 1), seed=seed)
+    return keys.fill(FuseFilter, plan)
 
 
 def _sketch(*core: int, seed: int = 0) -> CountMinSketch:
@@ -398,6 +426,22 @@ def _spare_counter() -> bytes:
     return _with(_COUNTING[:128] + payload, 9, xxh3_64(payload))
 
 
+_FUSE = golden_fuse("fuse").to_bytes()
+
+
+def _fuse_core(place: int, value: int) -> bytes:
+    """Change a number of the core; the header's checksum is right."""
+    at = FIXED.size + 8 * place
+    return _with(_FUSE[:at] + struct.pack("<Q", value) + _FUSE[at + 8 :], 1, 1)
+
+
+def _fuse_spare(name: str, byte: int) -> bytes:
+    """Set a bit of the payload that belongs to no slot and to no block; checksums are right."""
+    data = golden_fuse(name).to_bytes()
+    payload = _flipped(data[128:], byte % (len(data) - 128), 7)
+    return _with(data[:128] + payload, 9, xxh3_64(payload))
+
+
 # name: the bytes, and words that the error must have
 DAMAGED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),
@@ -438,6 +482,18 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
         _with(_COUNTING[:96] + struct.pack("<Q", 512) + _COUNTING[104:], 4, 2),
         "whole blocks",
     ),
+    "fuse-cut": (_FUSE[:-8], "cut short"),
+    "fuse-flipped": (_flipped(_FUSE, 200, 3), "payload's checksum"),
+    "fuse-hashing": (_with(_FUSE, 4, 2), "independent hashing"),
+    "fuse-blocks-0": (_fuse_core(0, 0), "blocks must be"),
+    "fuse-blocks-of-short-segments": (_fuse_core(0, 2), "several blocks"),
+    "fuse-length-24": (_fuse_core(1, 24), "power of two"),
+    "fuse-2-segments": (_fuse_core(2, 2), "segments must be"),
+    "fuse-33-bits": (_fuse_core(3, 33), "bits must be"),
+    "fuse-keys": (_fuse_core(4, 71), "number of keys"),
+    "fuse-fingerprints": (_fuse_core(5, 69), "at most the fingerprints"),
+    "fuse-spare": (_fuse_spare("fuse-13-bits", 247), "beyond the last slot"),
+    "fuse-attempts": (_fuse_spare("fuse-blocks", -1), "beyond the last block"),
     "growing-flipped": (_flipped(_GROWING, 700, 3), "payload's checksum"),
 }
 
@@ -445,6 +501,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 def main() -> None:
     """Write the files that are missing, and their checksums."""
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
+    wanted |= {f"{name}.evenbins": golden_fuse(name).to_bytes() for name in FUSED}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
     wanted |= {f"{name}.evenbins": golden_hitters(name).to_bytes() for name in HITTERS}

@@ -13,6 +13,7 @@ slow and short. Nothing here needs the native core.
     hyperloglog  HyperLogLog, sparse and dense
     counting  the counting filter
     fingerprint  the fingerprint filter
+    fuse      the fuse filter
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
     paged     the one-read table's pages and journal
@@ -30,6 +31,7 @@ from reference.chained import ReferenceChained
 from reference.counting import ReferenceCounting
 from reference.countmin import ReferenceCountMin
 from reference.fingerprint import ReferenceFingerprint
+from reference.fuse import ReferenceFuse
 from reference.hyperloglog import ReferenceHyperLogLog
 from reference.keys import digest, mix, mulhi, splitmix
 from reference.paged import ReferencePaged
@@ -45,6 +47,7 @@ __all__ = [
     "ReferenceCountMin",
     "ReferenceCounting",
     "ReferenceFingerprint",
+    "ReferenceFuse",
     "ReferenceHyperLogLog",
     "ReferenceMultilevel",
     "ReferencePaged",

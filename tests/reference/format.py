@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evenbins.study import stepwise as multilevel
-from reference import balanced, chained, counting, countmin, hyperloglog, summaries
+from reference import balanced, chained, counting, countmin, fuse, hyperloglog, summaries
 from reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -49,6 +49,7 @@ MULTILEVEL: Final = 7
 CHAINED: Final = 8
 SUMMARIES: Final = (9, 10, 11, 12)
 HYPERLOGLOG: Final = 15
+FUSE: Final = 19
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
     STANDARD: (1, 3, 4, 5, 6, 7, 8),
@@ -58,6 +59,7 @@ HASHING: Final = {  # the schemes by which each kind draws its positions
     HYPERLOGLOG: (1,),
     MULTILEVEL: (1,),
     CHAINED: (1,),
+    FUSE: (1,),
     **dict.fromkeys(SUMMARIES, (1,)),
 }
 
@@ -72,6 +74,7 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
     HYPERLOGLOG: "[precision 4 .. 18, form 0 or 1]",
     MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
+    FUSE: "[blocks, segment_length, segments, bits in 4 .. 32, keys, fingerprints]",
     **dict.fromkeys(SUMMARIES, "a core as `summaries` says"),
 }
 
@@ -120,6 +123,11 @@ def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
                 return counting.payload_bytes(tuple(core))
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 5 has {CORE[5]}") from error
+        case 19, *_:
+            try:
+                return fuse.payload_bytes(tuple(core))
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 19 has {CORE[19]}") from error
         case 6, *_:
             try:
                 return countmin.payload_bytes(core)
@@ -200,9 +208,9 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12, 15"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12, 15, 19"
             " (standard, blocked, balanced, counting, count-min, multilevel, chained, four summaries,"
-            " HyperLogLog)"
+            " HyperLogLog, fuse)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")

@@ -25,13 +25,13 @@ from typing import Any
 
 import pytest
 from sizes import ROUNDS
-from structures import STABLE, STRUCTURES, Call, Scene, Structure, calls
+from structures import FIXED, STABLE, STRUCTURES, Call, Scene, Structure, calls
 
 from evenbins import PagedTable
 from evenbins.errors import MissingName
 
 
-@pytest.fixture(params=STRUCTURES, ids=lambda each: each.name)
+@pytest.fixture(params=[*STRUCTURES, *FIXED], ids=lambda each: each.name)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     """Each structure, filled."""
     structure: Structure = request.param

@@ -242,7 +242,7 @@ def test_build_plans_for_all_lines_if_all_differ(tmp_path: Path) -> None:
 
 
 def test_build_takes_the_best_design(tmp_path: Path) -> None:
-    for rate in ("10%", "0.001", "1e-5", "1 in a billion"):
+    for rate in ("10%", "1 in a billion"):
         done = run("build", "-", "-o", tmp_path / "f", "--fpr", rate, "--json", stdin=repeated(5000, 1))
         asked = run("design", "filter", "--keys", "5k", "--fpr", rate, "--json")
         assert json.loads(done.out)["kind"] == json.loads(asked.out)["designs"][0]["policy"]

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from structures import BY_NAME, KEYS, STRUCTURES, WRITERS, Structure
+from structures import BY_NAME, FIXED, KEYS, STRUCTURES, WRITERS, Structure
 from together import together
 
 from evenbins import ChainedTable, CountMinSketch, HashRing, MultilevelTable, PagedTable, ShardedFilter
@@ -477,7 +477,7 @@ def test_every_structure_of_the_package_is_here() -> None:
         each for each in (getattr(evenbins, name) for name in evenbins.__all__) if isinstance(each, type)
     }
     stores = {each.__name__ for each in classes if any(hasattr(each, name) for name in writing)}
-    assert stores - {"Filter"} <= {each.name.split("-")[0] for each in STRUCTURES}
+    assert stores - {"Filter"} <= {each.name.split("-")[0] for each in (*STRUCTURES, *FIXED)}
 
 
 def test_tables_of_a_child_do_not_wait_for_copies_of_the_parents_threads() -> None:

@@ -190,9 +190,8 @@ def test_an_unknown_size_is_built_as_a_growing_filter() -> None:
     ("need", "nearest"),
     [
         ("window", "CountingBloomFilter.*two filters in turn"),
-        ("fixed set", "any filter, filled once"),
-        ("fixed-set", "any filter, filled once"),
         ("on disk", "evenbins.open maps.*PagedTable"),
+        ("on-disk", "evenbins.open maps.*PagedTable"),
     ],
 )
 def test_a_need_that_no_kind_meets_names_the_nearest(need: str, nearest: str) -> None:

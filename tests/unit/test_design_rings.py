@@ -58,10 +58,10 @@ def test_searches_are_geometric() -> None:
 
 
 def test_no_machine_holds_it() -> None:
-    best = design.ring(nodes=10_000, keys=1e10, overload=1.1).best
+    best = design.ring(nodes=1000, keys=1e10, overload=1.1).best
     assert best.plan.keys == 10**10
     assert best.map_bytes > 10**11
-    assert best.moved == pytest.approx(1e-4, rel=1e-3)
+    assert best.moved == pytest.approx(1e-3, rel=1e-2)
 
 
 def test_names_and_options() -> None:

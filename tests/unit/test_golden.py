@@ -16,6 +16,7 @@ from reference import format as reference
 GOLDEN = Path(__file__).parents[1] / "golden"
 MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
 FILTERS, DAMAGED, KEYS = MAKER["FILTERS"], MAKER["DAMAGED"], MAKER["KEYS"]
+FUSED = MAKER["FUSED"]  # tested in test_fuse.py
 SKETCHES = MAKER["SKETCHES"]  # tested in test_countmin.py
 DISTINCT = MAKER["DISTINCT"]  # tested in test_hyperloglog.py
 HITTERS = MAKER["HITTERS"]  # tested in test_heavy_hitters.py
@@ -63,7 +64,7 @@ STAGES = {
 }  # fmt: skip
 IN_THE_PAYLOAD = {  # what only a look at it finds
     "flipped-payload", "spare-bit", "balanced-flipped", "balanced-load", "balanced-padding",
-    "balanced-list-count", "balanced-out-of-reach", "growing-flipped", "counting-flipped",
+    "balanced-list-count", "balanced-out-of-reach", "growing-flipped", "counting-flipped", "fuse-flipped",
 }  # fmt: skip
 each_file = pytest.mark.parametrize("name", FILTERS)
 
@@ -84,6 +85,7 @@ def test_no_golden_file_has_changed_or_gone() -> None:
         f"{name}.evenbins"
         for family in (
             FILTERS,
+            FUSED,
             SKETCHES,
             DISTINCT,
             HITTERS,

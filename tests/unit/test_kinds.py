@@ -20,7 +20,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 from kinds import KINDS as TESTED
-from structures import KEYS, STRUCTURES
+from structures import FIXED, KEYS, STRUCTURES
 
 import evenbins
 from evenbins import design, structure
@@ -80,7 +80,7 @@ def check(kind: Kind, capability: str, name: str, where: str, call: Callable[[],
 
 def example(kind: Kind) -> Any:
     """Return the entry of tests/structures.py that makes the kind."""
-    found = [each for each in STRUCTURES if each.name.partition("-")[0] == kind.cls.__name__]
+    found = [each for each in (*STRUCTURES, *FIXED) if each.name.partition("-")[0] == kind.cls.__name__]
     assert found, f"add {kind.cls.__name__} to STRUCTURES in tests/structures.py"
     return found[0]
 
@@ -110,7 +110,7 @@ def test_numbers_names_and_policies_are_distinct() -> None:
 
 
 def test_every_capability_is_documented() -> None:
-    documented = set(re.findall(r"\b[a-z]+\b", Kind.__doc__ or ""))
+    documented = set(re.findall(r"[a-z]+(?:-[a-z]+)*", Kind.__doc__ or ""))
     assert {capability for kind in KINDS for capability in kind.can} <= documented
 
 
@@ -223,7 +223,7 @@ def test_design(kind: Kind, designed: set[Kind]) -> None:
             kind, "design", name, where, lambda name=name: design.filter(1000, fpr=1e-2, policies=[name])
         )
         if found is not None:
-            assert structure.kind_of_object(found.build()) is kind
+            assert structure.kind_of_object(found.build(["ant"])) is kind
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +244,10 @@ def test_a_filter_lives_on_redis_or_says_why_not(kind: Kind, client: redis.Redis
     where = "src/evenbins/cluster/_segments.py, POLICIES"
     for name in kind.policies:
         more = {"policy": name} if len(kind.policies) > 1 else {}
+        if "fixed-set" in kind.can:
+            with pytest.raises(ValueError, match=name):
+                RedisFilter.create(client, name, kind.cls.from_keys(["ant"]).plan)
+            continue
         local = kind.cls(1000, **more)
         able = kind if name not in REDIS_LEAVES_OUT else kind._replace(can=kind.can - {"redis"})
         shared = check(
@@ -331,7 +335,7 @@ def test_the_thread_fork_signal_and_allocation_suites(kind: Kind, tmp_path: Path
     """They run over tests/structures.py; those of filters, and threads=, over tests/kinds.py."""
     made = example(kind).new(tmp_path)
     assert structure.kind_of_object(made) is kind
-    if kind.policies:
+    if kind.policies and "fixed-set" not in kind.can:
         tested = {each.cls for each in TESTED}
         assert kind.cls in tested, f"add {kind.cls.__name__} to KINDS in tests/kinds.py"
 

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from structures import KEYS, STRUCTURES, Structure
+from structures import FIXED, KEYS, STRUCTURES, Structure
 
 import evenbins
 from evenbins import BlockedBloomFilter, MultilevelTable, PagedTable, ShardedFilter, _mapped_files
 from evenbins.cli import main
 
-WITH_FILES = [each for each in STRUCTURES if "Summary" not in each.name]
+WITH_FILES = [each for each in (*STRUCTURES, *FIXED) if "Summary" not in each.name]
 
 
 def forget_pages(folder: Path) -> list[Path]:

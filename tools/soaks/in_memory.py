@@ -2,6 +2,7 @@
 
     filters    which keys are in (a bit set): none missed; the rate as stats() says; the bytes of a fresh
                filter with the same keys, where order leaves no trace
+    fuse       which keys it was built from: none missed; the bytes of another order of the keys
     counting   how often each key is in: none missed through removals; the bytes of a fresh filter
     sketches   how often each key came: never an underestimate, seldom above the bound; merges
     tables     which value each key has, through churn; len, stats and all invariants
@@ -30,6 +31,7 @@ from evenbins import (
     CountingBloomFilter,
     CountMinSketch,
     Deduplicator,
+    FuseFilter,
     GrowingFilter,
     HeavyHitters,
     HyperLogLog,
@@ -143,6 +145,52 @@ class FilterSoak(Soak):
         room = 0.02 * n + 10
         self.holds(abs(stats.keys - other.keys) <= room, f"stats().keys {stats.keys}, fresh {other.keys}")
         self.holds(abs(stats.keys - n) <= 0.05 * n + 20, f"stats().keys {stats.keys} of {n}")
+
+
+class FuseSoak(Soak):
+    """A filter that never changes, built anew from other keys, some of them twice."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(rng)
+        self.keys = universe(rng, _KEYS)
+        self.build()
+
+    def build(self) -> int:
+        """Build the filter of some keys."""
+        rng = self.rng
+        places = rng.integers(0, _KEYS, int(10 ** rng.uniform(0, np.log10(2 * _KEYS))))
+        self.there = np.zeros(_KEYS, bool)
+        self.there[places] = True
+        self.bits, threads = int(rng.integers(4, 33)), int(rng.integers(1, 3))
+        self.filter = FuseFilter.from_keys(self.keys[places], 2.0**-self.bits, threads=threads)
+        self.done["built"] += 1
+        return len(places)
+
+    def step(self) -> int:
+        """Build one, and look for every key, through files too."""
+        done = self.build()
+        if self.rng.integers(4) == 0:
+            self.filter = rebuild(self.rng, self.filter)
+            self.done["rebuilt"] += 1
+        found = self.filter.contains_many(self.keys, threads=int(self.rng.integers(1, 3)))
+        self.lose((self.there & ~found).sum(), "keys that are in, missed")
+        some = self.keys[self.there][:_SINGLY].tolist()
+        self.lose(sum(key not in self.filter for key in some), "missed singly")
+        return done + len(found) + len(some)
+
+    def audit(self) -> None:
+        """Recount."""
+        self.sound(self.filter)
+        stats = self.filter.stats()
+        self.same(stats.keys, float(self.there.sum()), "stats().keys")
+        fresh = np.unique(self.rng.integers(-(2**63), 2**63, 200_000))
+        wrong, expected = int(self.filter.contains_many(fresh).sum()), stats.fpr * len(fresh)
+        self.holds(
+            abs(wrong - expected) <= 6 * expected**0.5 + 6,
+            f"{wrong} false positives, {expected:.1f} by stats()",
+        )
+        twin = FuseFilter.from_keys(self.keys[self.there], 2.0**-self.bits, threads=1)
+        self.same(self.filter == twin, True, "the bytes of a filter with these keys in another order")
 
 
 class DedupSoak(Soak):
@@ -640,6 +688,7 @@ def _cases() -> list[Case]:
             )
             name = f"counting, {layout}, {bits} bits"
             cases.append(Case(name, lambda rng, make=make, most=most: CountingSoak(rng, make, most)))
+    cases.append(Case("fuse", FuseSoak))
     for construction in ("classic", "two-hash"):
         for conservative in (False, True):
             make = lambda construction=construction, conservative=conservative: CountMinSketch(  # noqa: E731

@@ -89,8 +89,9 @@ class Bits {
   void clear() {
     for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, 0);
   }
-  void merge(const Bits& other) {
-    for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, words_[i] | other.words_[i]);
+  void merge(const Bits& other) { merge(other, 0, size()); }
+  void merge(const Bits& other, uint64_t first, uint64_t end) {
+    for (uint64_t i = first; i < end; ++i) store_word(words_ + i, words_[i] | other.words_[i]);
   }
   void intersect(const Bits& other) {
     for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, words_[i] & other.words_[i]);

@@ -169,6 +169,8 @@ class Filter {
   // The bits are those of the keys, each key's the same whatever else was added: so filters can be intersected, which
   // keeps every key that both hold, and compared bit by bit.
   virtual bool has_bits_of_keys() const { return false; }
+  // Adds the bits of another filter of the same structure, words first … end−1 of both.
+  void unite_bits(const Filter& other, uint64_t first, uint64_t end) { bits_.merge(other.bits_, first, end); }
   void intersect(const Filter& other) {
     require_bits_of_keys(other);
     bits_.intersect(other.bits_);

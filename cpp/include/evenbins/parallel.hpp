@@ -6,7 +6,8 @@
 //     query   threads take stretches of the input in turn, each writes its own answers
 //     add     rounds (rounds.hpp): a slice of the keys is digested, and its items are sorted by the part of the memory
 //             to which they lead; then each part gets its items of all slices, in the order of the slices. A filter
-//             with levels does that once for each level. One that can do neither is filled by one thread.
+//             with levels does that once for each level. One that can do neither is filled by one thread. A small
+//             one whose bits are those of its keys is filled in copies, one for each thread, which are then united.
 //
 //     add_new, add with an answer for each key: by ranges where the answer follows from the items of a key, else by one
 //             thread

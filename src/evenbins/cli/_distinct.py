@@ -18,7 +18,7 @@ from evenbins.cli._progress import Bar
 if TYPE_CHECKING:
     from evenbins.tables import MultilevelTable
 
-__all__ = ["ExactSet", "survey"]
+__all__ = ["ExactSet", "read_first", "survey"]
 
 _PRECISION = 16  # a standard error of 0.4 %, in 64 KiB
 _ERRORS = 3.0  # standard errors by which the estimate is raised: it is too low once in 700 times
@@ -33,15 +33,20 @@ def survey(inputs: Sequence[Input], bar: Bar, *, threads: int | None = None) -> 
     from evenbins.sketches.hyperloglog import HyperLogLog
 
     sketch = HyperLogLog(_PRECISION)
-    bar.begin("counting lines")
-
-    def see(batch: Batch) -> None:
-        sketch.add_many(batch.keys(), threads=threads)
-        bar.advance_keys(len(batch))
-
-    keys = sum(_pass_over(each, see, bar.advance) for each in inputs)
+    keys = read_first(inputs, bar, lambda batch: sketch.add_many(batch.keys(), threads=threads))
     stats = sketch.stats()
     return keys, min(keys, math.ceil(stats.keys * (1 + _ERRORS * stats.error)))
+
+
+def read_first(inputs: Sequence[Input], bar: Bar, see: Callable[[Batch], object]) -> int:
+    """Show every batch of inputs to a function; they can be read again. Return the number of keys."""
+    bar.begin("counting lines")
+
+    def count(batch: Batch) -> None:
+        see(batch)
+        bar.advance_keys(len(batch))
+
+    return sum(_pass_over(each, count, bar.advance) for each in inputs)
 
 
 def _pass_over(source: Input, see: Callable[[Batch], None], advance: Callable[[int], None]) -> int:

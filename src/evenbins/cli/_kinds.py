@@ -20,10 +20,11 @@ from evenbins.structure import kind_of_policy
 __all__ = ["CHOICES", "DEFAULT_FPR", "Maker"]
 
 _BALANCED = kind_of_policy("fill").policies
-CHOICES = ("blocked", "standard", "balanced", *_BALANCED, "counting", "growing")
+CHOICES = ("blocked", "standard", "balanced", *_BALANCED, "counting", "fuse", "growing")
 DEFAULT_FPR = 1e-3
 _BOUNDS = ("reads", "miss_reads", "overflow")
 _FIRST_STAGE = 1 << 16
+_MANY = 10**8  # keys, of which few bits each are enough
 
 
 class Maker:
@@ -53,6 +54,11 @@ class Maker:
         return self.kind != "growing"
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether the filter is built from all keys at once."""
+        return self.kind == "fuse"
+
+    @property
     def counts_all(self) -> bool:
         """Whether a repeated key counts each time: a counting filter is planned for all lines."""
         return self.kind == "counting"
@@ -63,6 +69,8 @@ class Maker:
             self.make(min(capacity or 1, _FIRST_STAGE))  # a larger first stage changes no other rule
         elif self.kind is None and capacity is None:
             with_option_errors(partial(planner_of("blocked"), 1, **self._plain()))
+        elif self.is_fixed:
+            self._plan(_MANY)
         else:
             self._plan(1 if capacity is None else capacity)
 
@@ -78,11 +86,11 @@ class Maker:
 
     def for_dask(self, capacity: int | None) -> dict[str, Any]:
         """Return the arguments of `cluster.dask.build_files` that name this filter."""
-        if self.kind in ("counting", "growing"):
+        if self.kind in ("counting", "fuse", "growing"):
             raise click.ClickException(
                 f"--kind {self.kind} is built without --workers and --scheduler: leave out one of the two"
             )
-        policy = self.kind or self._plan(capacity or 10**8).policy
+        policy = self.kind or self._plan(capacity or _MANY).policy
         return self.options | ({} if policy == "balanced" else {"policy": policy})
 
     def _plain(self) -> dict[str, Any]:
@@ -103,7 +111,11 @@ class Maker:
 
 def _check_together(kind: str | None, bounds: dict[str, float], **options: object) -> None:
     """Refuse options that do not go together."""
-    if kind in ("standard", "counting") and options["block_bits"] is not None:
+    if kind == "fuse" and options["hashes"] is not None:
+        raise click.ClickException(
+            "--hashes is for Bloom filters, not for --kind fuse: leave out one of them"
+        )
+    if kind in ("standard", "counting", "fuse") and options["block_bits"] is not None:
         raise click.ClickException(
             "--block-bits is for --kind blocked and balanced: leave out one of the two"
         )

@@ -15,7 +15,7 @@ import click
 
 from evenbins import _show
 from evenbins._console import COUNT, FILE, NUMBER, RATE, check_output, integer, with_option_errors
-from evenbins.cli._distinct import ExactSet, survey
+from evenbins.cli._distinct import ExactSet, read_first, survey
 from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_option, open_inputs
 from evenbins.cli._kinds import CHOICES, Maker
 from evenbins.cli._output import note, warn, warn_of_inputs
@@ -36,7 +36,8 @@ _FAR_FEWER = 0.7  # of the keys planned for: a remark says what would do
 @click.option("--kind", type=click.Choice(CHOICES),
               help="blocked: one memory read per look-up; standard: the fewest bits; balanced, or one of the "
               "policies after it: few more bits, about two reads; counting: keys can be removed; "
-              "growing: any number of keys.  [default: the first of 'evenbins design filter']")  # fmt: skip
+              "fuse: the fewest bits of all, for keys that never change; growing: any number of keys.  "
+              "[default: the first of 'evenbins design filter']")  # fmt: skip
 @click.option("--fpr", type=RATE, help="False-positive rate to keep.  [default: 0.001]")
 @click.option("--bits-per-key", type=NUMBER, help="Memory instead of --fpr.")
 @click.option("--exact", is_flag=True, help="Keep 128 bits of each line, in 17 bytes: no false positives.")
@@ -96,6 +97,8 @@ def build(
     names = [each.name for each in inputs]
     check_output(output, names)
 
+    if maker.is_fixed:
+        return _build_fixed(maker, inputs, output, capacity=capacity, threads=threads, as_json=as_json)
     planned, lines = capacity, None
     with Bar(names) as bar:
         if capacity is None and maker.needs_capacity:
@@ -116,6 +119,32 @@ def build(
     warn_of_inputs(inputs)
     if capacity is not None and maker.needs_capacity:
         _compare_with_capacity(filter_, capacity, added)
+
+
+def _build_fixed(
+    maker: Maker, inputs: Sequence[Input], output: str, *, capacity: int | None, threads: int | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Build a filter of all keys at once: they are counted in a first pass, and stored in a second."""
+    from evenbins._bulk import checked_threads
+    from evenbins.filters.fuse import FuseFilter, FuseKeys
+
+    if capacity is not None:
+        raise click.ClickException(
+            f"--capacity is for filters to which keys are added, not for --kind {maker.kind}: leave out one "
+            "of the two"
+        )
+    keys = FuseKeys(maker.options["seed"], checked_threads(threads))
+    with Bar([each.name for each in inputs]) as bar:
+        lines = read_first(inputs, bar, lambda batch: keys.count(batch.keys()))
+        added = _add(inputs, bar, lambda batch: keys.take(batch.keys()), lines)
+        filter_ = with_option_errors(
+            partial(keys.build, FuseFilter, maker.options.get("fpr"), maker.options.get("bits_per_key"))
+        )
+    filter_.save(output)
+    what = f"fuse filter, {added:_} lines, {filter_.approx_items():_.0f} different ones{bar.summary(added)}"
+    report(filter_, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
+    warn_of_inputs(inputs)
 
 
 def _compare_with_capacity(filter_: Any, capacity: int, added: int) -> None:

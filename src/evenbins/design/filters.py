@@ -16,17 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 from evenbins import _arguments as arguments
 from evenbins._arguments import MAX_BITS_PER_KEY
 from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
 from evenbins.design.cost import cost_order, lookup_ns
 from evenbins.design.needs import capabilities_of, policies_for
-from evenbins.filters.base import BaseFilter, build
+from evenbins.filters.base import BaseFilter, build, class_for
 from evenbins.filters.blocked import plan_blocked
 from evenbins.filters.growing import GrowingFilter
 from evenbins.filters.plan import FilterPlan, keywords_of, planner_of
+from evenbins.structure import kind_of_policy
 from evenbins.theory.balanced_request import Request as BalancedRequest
 
 __all__ = [
@@ -56,8 +57,8 @@ class FilterDesign(PlanDesign[FilterPlan]):
         """The predicted time of a look-up in nanoseconds; see `evenbins.design.cost`."""
         return lookup_ns(self.plan)
 
-    def build(self) -> BaseFilter | GrowingFilter:
-        """Build the filter.
+    def build(self, keys: object = None) -> BaseFilter | GrowingFilter:
+        """Build the filter, with these keys in it; a design for a fixed set is built from its keys alone.
 
         Examples
         --------
@@ -65,8 +66,13 @@ class FilterDesign(PlanDesign[FilterPlan]):
         >>> f.add("key")
         >>> "key" in f
         True
+        >>> "key" in filter(keys=2, fpr=1e-3, needs=["fixed set"]).build(["key", "other"])
+        True
         """
-        return build(self.plan)
+        if keys is not None and "fixed-set" in kind_of_policy(self.plan.policy).can:
+            found: BaseFilter = class_for(self.plan).from_keys(keys, self.plan.fpr, seed=self.plan.seed)
+            return found
+        return _with_keys(build(self.plan), keys)
 
     def to_dict(self) -> dict[str, object]:
         """Return the plan by name, with the mark, as plain values that JSON can hold."""
@@ -94,12 +100,13 @@ class GrowingDesign(FilterDesign):
 
     promised: float
 
-    def build(self) -> GrowingFilter:
+    def build(self, keys: object = None) -> GrowingFilter:
         """Build the growing filter, whose first stage has as many keys as were asked for."""
-        return GrowingFilter(
+        made = GrowingFilter(
             self.promised, first=self.plan.keys, policy=self.policy, block_bits=self.plan.block_bits or 512,
             seed=self.plan.seed,
         )  # fmt: skip
+        return _with_keys(made, keys)
 
 
 class FilterDesigns(PolicyDesigns[FilterDesign]):
@@ -108,9 +115,18 @@ class FilterDesigns(PolicyDesigns[FilterDesign]):
     _title = "filter designs"
     _columns = _COLUMNS
 
-    def build(self) -> BaseFilter | GrowingFilter:
-        """Build the best design."""
-        return self.best.build()
+    def build(self, keys: object = None) -> BaseFilter | GrowingFilter:
+        """Build the best design, with these keys in it."""
+        return self.best.build(keys)
+
+
+_F = TypeVar("_F", BaseFilter, GrowingFilter)
+
+
+def _with_keys(made: _F, keys: object) -> _F:
+    if keys is not None:
+        made.add_many(keys)
+    return made
 
 
 def filter(
@@ -138,8 +154,9 @@ def filter(
         What the filter must be able to do: "merge" (by a plain OR of bits), "remove" or "deletions", "grow"
         or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
         "deletions" counting filters are proposed; without they are not, since they need several times the
-        memory. With "unknown size" `build` returns a `GrowingFilter` whose first stage holds `keys` keys. A
-        need that no kind of filter meets raises an error that names the nearest.
+        memory. With "fixed set" fuse filters are, which are built from all keys at once: `build(keys)`. With
+        "unknown size" `build` returns a `GrowingFilter` whose first stage holds `keys` keys. A need that no
+        kind of filter meets raises an error that names the nearest.
     policies
         Only these; by default all that can do what is needed.
     cost

@@ -5,6 +5,7 @@
     balanced   BalancedBloomFilter   the same, with full blocks passing keys on: one or two reads
     counting   CountingBloomFilter   counters instead of bits: keys can be removed
     fingerprint  FingerprintFilter   fingerprints in cache lines: keys can be removed, in few bits
+    fuse       FuseFilter            a set that never changes: the fewest bits of all, three memory reads
     growing    GrowingFilter         stages for a number of keys that nobody knows
     sharded    ShardedFilter         one filter in many files
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         FingerprintStats,
         plan_fingerprint,
     )
+    from evenbins.filters.fuse import FuseFilter, FusePlan, FuseStats, plan_fuse
     from evenbins.filters.growing import GrowingFilter, GrowingPlan
     from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
     from evenbins.filters.protocols import Filter, OverfilledWarning
@@ -38,10 +40,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
     "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
-    "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "GrowingFilter",
-    "GrowingPlan", "OverfilledWarning", "ShardedFilter", "ShardedPlan", "StandardPlan", "build",
-    "plan_balanced", "plan_blocked", "plan_counting", "plan_fingerprint", "plan_of_core", "plan_sharded",
-    "plan_standard",
+    "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "FuseFilter",
+    "FusePlan", "FuseStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
+    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting",
+    "plan_fingerprint", "plan_fuse", "plan_of_core", "plan_sharded", "plan_standard",
 ]  # fmt: skip
 
 _HOMES = {
@@ -50,6 +52,7 @@ _HOMES = {
     "blocked": "BlockedBloomFilter BlockedPlan BlockedStats plan_blocked",
     "counting": "CountingBloomFilter CountingPlan CountingStats plan_counting",
     "fingerprint": "FingerprintFilter FingerprintPlan FingerprintStats plan_fingerprint",
+    "fuse": "FuseFilter FusePlan FuseStats plan_fuse",
     "growing": "GrowingFilter GrowingPlan",
     "plan": "FilterPlan FilterStats plan_of_core",
     "protocols": "Filter OverfilledWarning",

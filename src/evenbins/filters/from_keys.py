@@ -23,7 +23,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._keywords import check_names
 
-__all__ = ["FromKeys", "distinct_keys"]
+__all__ = ["FromKeys", "can_be_read_again", "distinct_keys"]
 
 _PRECISION = 16  # of the sketch that counts: 64 kB, an error of 0.4 %
 _DEVIATIONS = 3
@@ -108,7 +108,7 @@ def _counted(keys: object, seed: int, *, digests: bool, threads: int) -> tuple[o
         return keys, False, len(keys)
     if digests:
         keys = _bulk.digest_array(keys)
-    elif not _can_be_read_again(keys):
+    elif not can_be_read_again(keys):
         keys, digests = _core.digest_from(_bulk.key_source(keys)[0], seed, threads), True
     from evenbins.sketches.hyperloglog import HyperLogLog
 
@@ -121,7 +121,7 @@ def _counted(keys: object, seed: int, *, digests: bool, threads: int) -> tuple[o
     return keys, digests, min(most, rows)
 
 
-def _can_be_read_again(keys: object) -> bool:
+def can_be_read_again(keys: object) -> bool:
     """Return whether the core reads the keys without Python, twice alike: an array or a column."""
     if isinstance(keys, np.ndarray) or _bulk.is_array_like(keys):
         return np.asanyarray(keys).dtype.kind in "iubSU"

@@ -29,6 +29,8 @@ _WHY_NOT = {
     "approx_intersection",
     "counting": "the lesser of two counters also counts keys that only one filter has, and removing the "
     "common keys would leave these behind. approx_intersection estimates the number of common keys",
+    "fuse": "a slot is shared by several keys, so equal slots say nothing about common keys. Use standard or "
+    "blocked filters",
     "growing": "which stage a key is in depends on the keys that were added before it, so a key that both "
     "filters have may be in stages of different size. approx_intersection estimates the number of common "
     "keys where one stage holds them all",

@@ -12,7 +12,7 @@ import importlib
 from types import ModuleType
 
 _ON_DEMAND = frozenset(
-    ["balance", "chains", "counting", "fluid", "fpr", "levels", "optimise", "over_time", "sharding"]
+    ["balance", "chains", "counting", "fluid", "fpr", "fuse", "levels", "optimise", "over_time", "sharding"]
 )  # fmt: skip
 
 
