@@ -148,8 +148,8 @@ def _fingerprint(name: str, **arguments: Any) -> Kind:
     """
 
     def plan(capacity: Any, *, seed: int = 0, **goal: Any) -> Any:
-        lines, *shape, _, _, _, _ = plan_fingerprint(max(20 * int(capacity), 20_000), **goal).core
-        core = (lines, *shape, 64, 2**40, 1, 0)
+        lines, *shape, _, _, _, _ = plan_fingerprint(max(20 * int(capacity), 3000), **goal).core
+        core = (lines, *shape, 8192, 2**40, 1, 0)
         return plan_of_core("fingerprint", core, capacity=capacity, seed=seed, hashing="lanes")
 
     return Kind(
