@@ -102,7 +102,7 @@ def _use(found: Any, file: bytes) -> None:
     elif hasattr(found, "add_many"):
         try:
             found.add_many(_KEYS)
-        except (OverflowError, ValueError, evenbins.FilterFullError) as error:  # a filter that is full says so
+        except (OverflowError, ValueError, evenbins.FilterFullError) as error:
             assert "full" in str(error), error
             return
         assert all(found.contains_many(_KEYS)), "a key that was added is absent"

@@ -405,7 +405,7 @@ def _with(data: bytes, field: int, value: int) -> bytes:
 
 
 def _words_with(name: str, word: int, value: int) -> bytes:
-    """Change a word of the payload behind a header of 192 bytes, counted from its end if negative; checksums are right."""
+    """Change a word of the payload, behind a header of 192 bytes, counted from its end if negative."""
     data = golden_filter(name).to_bytes()
     words = list(struct.unpack(f"<{(len(data) - 192) // 8}Q", data[192:]))
     words[word] = value

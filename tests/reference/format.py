@@ -77,7 +77,8 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
     HYPERLOGLOG: "[precision 4 .. 18, form 0 or 1]",
     MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
-    FINGERPRINT: "[lines, remainder 4 .. 28, quotients 32 .. 64, group 1 .. 16, rest, limit, set 0 or 1, doublings]",
+    FINGERPRINT: "[lines, remainder 4 .. 28, quotients 32 .. 64, group 1 .. 16, rest, limit, set 0 or 1,"
+    " doublings]",
     FUSE: "[blocks, segment_length, segments, bits in 4 .. 32, keys, fingerprints]",
     **dict.fromkeys(SUMMARIES, "a core as `summaries` says"),
 }

@@ -635,7 +635,7 @@ def test_stats_measure_the_filter(kind: Kind, mixed_keys: list[Any]) -> None:
     ids=lambda each: each.name,
 )
 def test_stats_measure_the_bits(kind: Kind, mixed_keys: list[Any]) -> None:
-    """Of the filters that are bits alone; test_balanced.py, test_counting.py and the twins have the others."""
+    """Of the filters that are bits alone; test_balanced.py, test_counting.py and twins have the others."""
     f = kind(len(mixed_keys))
     f.add_many(mixed_keys)
     stats = f.stats()

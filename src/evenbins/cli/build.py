@@ -37,7 +37,8 @@ _FAR_FEWER = 0.7  # of the keys planned for: a remark says what would do
 @click.option("--kind", type=click.Choice(CHOICES),
               help="blocked: one memory read per look-up; standard: the fewest bits; balanced, or one of the "
               "policies after it: few more bits, about two reads; counting, fingerprint: keys can be "
-              "removed; fuse: the fewest bits of all, for keys that never change; growing: any number of keys.  "
+              "removed; fuse: the fewest bits of all, for keys that never change; growing: any number of "
+              "keys.  "
               "[default: the first of 'evenbins design filter']")  # fmt: skip
 @click.option("--fpr", type=RATE, help="False-positive rate to keep.  [default: 0.001]")
 @click.option("--bits-per-key", type=NUMBER, help="Memory instead of --fpr.")

@@ -1,7 +1,7 @@
 """`evenbins merge`: several files into one that holds the keys of all.
 
     filters, counting and growing ones, sketches    built with the same arguments: bits or counters are joined
-    fingerprint filters                             the same: fingerprints are added, or united if they are sets
+    fingerprint filters                             the same: fingerprints are added, those of sets united
     exact lists (sets and tables of digests)        of the same seed, whatever their sizes
 
 The files that are merged are opened read-only; the result is written in one step.

@@ -154,9 +154,9 @@ def filter(
         What the filter must be able to do: "merge" (by a plain OR of bits), "remove" or "deletions", "grow"
         or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
         "deletions" fingerprint and counting filters are proposed; without they are not: what is removed must
-        have been added, or other keys are lost. With "fixed set" fuse filters are, which are built from all keys at once: `build(keys)`. With
-        "unknown size" `build` returns a `GrowingFilter` whose first stage holds `keys` keys. A need that no
-        kind of filter meets raises an error that names the nearest.
+        have been added, or other keys are lost. With "fixed set" fuse filters are, which are built from all
+        keys at once: `build(keys)`. With "unknown size" `build` returns a `GrowingFilter` whose first stage
+        holds `keys` keys. A need that no kind of filter meets raises an error that names the nearest.
     policies
         Only these; by default all that can do what is needed.
     cost

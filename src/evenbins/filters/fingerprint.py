@@ -353,8 +353,8 @@ class FingerprintFilter(BaseFilter):
             self._take_out(keys, error, digests, threads)
             raise _full(
                 f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and none "
-                f"was added: {limit} are in, or the overflow list ({self._numbers.rest} fingerprints) is full, "
-                "as it is with many copies of the same keys. Plan for more keys"
+                f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
+                "full, as it is with many copies of the same keys. Plan for more keys"
             ) from None
 
     def _take_out(self, keys: object, error: Any, digests: bool, threads: int | None) -> None:
