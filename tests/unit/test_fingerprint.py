@@ -165,8 +165,8 @@ def test_of_an_iterable_the_keys_before_are_in() -> None:
 @pytest.mark.parametrize("is_set", [0, 1])
 def test_filters_that_do_not_fit_in_one_are_left_as_they_are(is_set: int) -> None:
     f, g = (made(*SMALL[:6], is_set, 0) for _ in range(2))
-    f.add_many(np.arange(500))
-    g.add_many(np.arange(500, 1100))
+    f.add_many(np.arange(700))
+    g.add_many(np.arange(700, 1450))
     before = f.to_bytes()
     with pytest.raises(FilterFullError, match="do not fit in one"):
         (operator.ior if is_set else operator.iadd)(f, g)
@@ -234,7 +234,7 @@ def test_build_inspect_query_and_merge(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     both = evenbins.load(tmp_path / "both")
     assert (both.count("a"), both.count("line 7")) == (2, 2)
-    assert "semantics" in run("inspect", tmp_path / "both").output
+    assert "fingerprint" in run("inspect", tmp_path / "both").output
     assert run("query", tmp_path / "both", tmp_path / "a").exit_code == 0
 
 

@@ -331,7 +331,7 @@ class FingerprintFilter(BaseFilter):
         --------
         >>> f = FingerprintFilter(100)
         >>> f.add_many(range(100))
-        >>> f.add_many(np.arange(50))
+        >>> f.add_many(np.arange(50))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         evenbins.FilterFullError: the filter holds 100 of at most 101 keys: 50 more do not fit, and none ...
         """
