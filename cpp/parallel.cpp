@@ -497,13 +497,47 @@ uint32_t useful_threads(const Filter& filter, const Digests& keys, uint32_t thre
 }
 }  // namespace
 
+namespace {
+// Adds the keys for which there is room by ranges. Returns how many are in. If it was too many, all are taken back, and
+// none is in: then `alone` says that they must be added by one thread, which stops at the first that finds no room.
+// `out` as for add_by_range; of a filter that can be overfull it may be null only if every key changes something.
+uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
+                      const Pulse& pulse, bool& alone) {
+  const uint64_t certain = std::min(keys.size(), filter.keys_left());
+  std::optional<BadKey> bad;
+  uint64_t in = 0;
+  try {
+    in = add_by_range(by_range, keys, certain, out, threads, pulse);
+  } catch (const BadKey& error) {
+    bad = error;
+    in = error.index;
+  }
+  alone = !bad && in == certain && in < keys.size();
+  if (by_range.is_overfull()) {
+    alone = bad || in == certain;  // else the pulse stopped it
+    uint64_t digests[kDigestBatch];
+    for (uint64_t start = 0; start < in; start += kDigestBatch) {
+      const size_t n = std::min<uint64_t>(kDigestBatch, in - start);
+      keys.read(start, n, digests);
+      size_t added = 0;
+      for (size_t i = 0; i < n; ++i)
+        if (out == nullptr || out[start + i] != 0) digests[added++] = digests[i];
+      by_range.remove_items(digests, added);
+    }
+    return 0;
+  }
+  if (bad) throw BadKey(*bad);
+  return in;
+}
+}  // namespace
+
 uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
   threads = useful_threads(filter, keys, threads);
   uint64_t start = 0;
   if (ByRange* by_range = filter.by_range(); by_range != nullptr && by_range->tells_new_items() && threads > 1) {
-    const uint64_t certain = std::min(keys.size(), filter.keys_left());
-    start = add_by_range(*by_range, keys, certain, out, threads, pulse);
-    if (start < certain || start == keys.size()) return start;
+    bool alone = false;
+    start = add_by_range(filter, *by_range, keys, out, threads, pulse, alone);
+    if (!alone) return start;
   }
   return add_new_alone(filter, keys, out, pulse, start, threads);
 }
@@ -515,10 +549,10 @@ uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pu
     return add_in_copies(filter, keys, copies, pulse);
   uint64_t start = 0;
   if (ByRange* by_range = filter.by_range()) {
-    // Keys that may find no room are added by one thread, which stops at the first of them.
-    const uint64_t certain = std::min(keys.size(), filter.keys_left());
-    start = add_by_range(*by_range, keys, certain, nullptr, threads, pulse);
-    if (start < certain || start == keys.size()) return start;
+    bool alone = false;
+    std::vector<uint8_t> added(by_range->adds_every_item() ? 0 : keys.size());
+    start = add_by_range(filter, *by_range, keys, added.empty() ? nullptr : added.data(), threads, pulse, alone);
+    if (!alone) return start;
   } else if (ByLevel* by_level = filter.by_level()) {
     bool stopped = false;
     start = add_by_level(*by_level, keys, threads, pulse, stopped);

@@ -9,9 +9,10 @@
 
 namespace evenbins {
 
-extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind, kFuseKind;  // filters/
-extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;                                  // sketches/
-extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;                                           // tables/
+extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind;  // filters/
+extern const KindRow kFingerprintKind, kFuseKind;
+extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;  // sketches/
+extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;           // tables/
 extern const KindRow kInterpolationKind, kSingleFilterKind, kMultipleBloomKind, kCountersKind;
 extern const KindRow kRingKind;  // rings/
 extern const KindRow kDeduplicatorKind;
@@ -19,9 +20,10 @@ extern const KindRow kDeduplicatorKind;
 namespace {
 
 constexpr const KindRow* kRows[] = {
-    &kStandardKind,   &kBlockedKind, &kBalancedKind,      &kGrowingKind,      &kCountingKind,      &kCountMinKind,
-    &kMultilevelKind, &kChainedKind, &kInterpolationKind, &kSingleFilterKind, &kMultipleBloomKind, &kCountersKind,
-    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,  &kFuseKind,
+    &kStandardKind,      &kBlockedKind,      &kBalancedKind,    &kGrowingKind,       &kCountingKind,
+    &kCountMinKind,      &kMultilevelKind,   &kChainedKind,     &kInterpolationKind, &kSingleFilterKind,
+    &kMultipleBloomKind, &kCountersKind,     &kPagedKind,       &kRingKind,          &kHyperLogLogKind,
+    &kHeavyHittersKind,  &kDeduplicatorKind, &kFingerprintKind, &kFuseKind,
 };
 
 const KindRow& row_of(Kind kind) {

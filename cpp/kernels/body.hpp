@@ -11,7 +11,7 @@
 //     lower8(values, words, at)                                  values[i] = min(values[i], words[at[i]]) for i < 8
 //
 // A family's loops are a fragment of their own: standard.hpp, blocked.hpp, balanced.hpp, counting.hpp, multilevel.hpp,
-// countmin.hpp, paged.hpp.
+// fingerprint.hpp, countmin.hpp, paged.hpp.
 //
 // Every loop that touches a filter runs behind its own prefetches: a random cache line takes 20 … 100 ns
 // to arrive, and a core can wait for many of them at once.
@@ -111,6 +111,7 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 #include "blocked.hpp"
 #include "counting.hpp"
 #include "countmin.hpp"
+#include "fingerprint.hpp"
 #include "multilevel.hpp"
 #include "paged.hpp"
 #include "positions.hpp"
@@ -130,6 +131,7 @@ const Kernel table = {
     .blocked = blocked,
     .balanced = balanced,
     .counting = counting,
+    .fingerprint = fingerprint,
     .split = split,
     .line_reads = line_reads,
     .countmin = countmin,

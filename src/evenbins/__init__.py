@@ -20,7 +20,7 @@ from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evenbins import design, theory
-    from evenbins._core import kernel, kernels
+    from evenbins._core import FilterFullError, kernel, kernels
     from evenbins._newlines import NewlineWarning
     from evenbins.columns import column
     from evenbins.deduplication.containers import dedup
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from evenbins.filters.balanced import BalancedBloomFilter
     from evenbins.filters.blocked import BlockedBloomFilter
     from evenbins.filters.counting import CountingBloomFilter
+    from evenbins.filters.fingerprint import FingerprintFilter
     from evenbins.filters.fuse import FuseFilter
     from evenbins.filters.growing import GrowingFilter
     from evenbins.filters.plan import FilterPlan, FilterStats
@@ -63,8 +64,10 @@ __all__ = [
     "Deduplicator",
     "EvenbinsError",
     "Filter",
+    "FilterFullError",
     "FilterPlan",
     "FilterStats",
+    "FingerprintFilter",
     "FormatError",
     "FuseFilter",
     "GrowingFilter",
@@ -100,7 +103,7 @@ __all__ = [
 
 # Where the names above come from; a test compares the two.
 _HOMES = {
-    "_core": "kernel kernels",
+    "_core": "FilterFullError kernel kernels",
     "_newlines": "NewlineWarning",
     "columns": "column",
     "deduplication.containers": "dedup",
@@ -109,6 +112,7 @@ _HOMES = {
     "filters.balanced": "BalancedBloomFilter",
     "filters.blocked": "BlockedBloomFilter",
     "filters.counting": "CountingBloomFilter",
+    "filters.fingerprint": "FingerprintFilter",
     "filters.fuse": "FuseFilter",
     "filters.growing": "GrowingFilter",
     "filters.plan": "FilterPlan FilterStats",

@@ -12,6 +12,7 @@ slow and short. Nothing here needs the native core.
     countmin  the count-min sketch, in its two constructions
     hyperloglog  HyperLogLog, sparse and dense
     counting  the counting filter
+    fingerprint  the fingerprint filter
     fuse      the fuse filter
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
@@ -29,6 +30,7 @@ from reference.bloom import ReferenceBloom
 from reference.chained import ReferenceChained
 from reference.counting import ReferenceCounting
 from reference.countmin import ReferenceCountMin
+from reference.fingerprint import ReferenceFingerprint
 from reference.fuse import ReferenceFuse
 from reference.hyperloglog import ReferenceHyperLogLog
 from reference.keys import digest, mix, mulhi, splitmix
@@ -44,6 +46,7 @@ __all__ = [
     "ReferenceChained",
     "ReferenceCountMin",
     "ReferenceCounting",
+    "ReferenceFingerprint",
     "ReferenceFuse",
     "ReferenceHyperLogLog",
     "ReferenceMultilevel",

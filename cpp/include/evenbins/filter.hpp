@@ -57,6 +57,11 @@ class ByRange {
   // may be added before the others of their key are known; a family that has it says so.
   virtual bool tells_new_items() const { return false; }
   virtual void add_new_items(const uint64_t* /*items*/, size_t /*n*/, uint8_t* /*added*/) {}
+  // Where keys_left() is no promise: whether items were added for which there is no room. They are in nevertheless; to
+  // remove those that changed something leaves the filter as it was.
+  virtual bool is_overfull() const { return false; }
+  virtual bool adds_every_item() const { return true; }  // or can never be overfull
+  virtual void remove_items(const uint64_t* /*items*/, size_t /*n*/) {}
 };
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
@@ -122,7 +127,8 @@ class Filter {
   virtual size_t add_many(const uint64_t* digests, size_t n) = 0;
   virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
 
-  // So many more keys can certainly be added, whatever they are. Several threads never add more than that at once.
+  // So many more keys can certainly be added, whatever they are, unless a filter can be overfull (ByRange). Several
+  // threads never add more than that at once.
   virtual uint64_t keys_left() const { return std::numeric_limits<uint64_t>::max(); }
 
   // Adds in key order the keys that are absent: out[i] = 1 for those it added, 0 for those that were present, also if an

@@ -18,6 +18,7 @@ struct StandardView;
 struct BlockedLoops;
 struct BalancedLoops;
 struct CountingLoops;
+struct FingerprintLoops;
 struct CountMinLoops;
 struct TableLoops;
 enum class Rule : uint8_t;
@@ -35,6 +36,7 @@ struct Kernel {
   const BlockedLoops& (*blocked)(uint32_t block_log, uint32_t hashes);
   const BalancedLoops& (*balanced)(uint32_t block_log, Rule rule);
   const CountingLoops& (*counting)(uint32_t counter_bits, bool blocked);
+  const FingerprintLoops& (*fingerprint)(uint32_t remainder_bits);
   // Items below `bound` go to `low`, the others to `high`, both in order; returns how many went to `low`.
   size_t (*split)(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high);
   // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.

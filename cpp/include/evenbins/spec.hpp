@@ -36,6 +36,7 @@ enum class Kind : uint32_t {
   hyperloglog = 15,
   heavy_hitters = 16,
   deduplicator = 17,
+  fingerprint = 18,
   fuse = 19
 };
 

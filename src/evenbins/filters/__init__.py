@@ -4,6 +4,7 @@
     blocked    BlockedBloomFilter    k bits within one cache line: one memory read, somewhat more bits
     balanced   BalancedBloomFilter   the same, with full blocks passing keys on: one or two reads
     counting   CountingBloomFilter   counters instead of bits: keys can be removed
+    fingerprint  FingerprintFilter   fingerprints in cache lines: keys can be removed, in few bits
     fuse       FuseFilter            a set that never changes: the fewest bits of all, three memory reads
     growing    GrowingFilter         stages for a number of keys that nobody knows
     sharded    ShardedFilter         one filter in many files
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from evenbins.filters.base import build
     from evenbins.filters.blocked import BlockedBloomFilter, BlockedPlan, BlockedStats, plan_blocked
     from evenbins.filters.counting import CountingBloomFilter, CountingPlan, CountingStats, plan_counting
+    from evenbins.filters.fingerprint import (
+        FingerprintFilter,
+        FingerprintPlan,
+        FingerprintStats,
+        plan_fingerprint,
+    )
     from evenbins.filters.fuse import FuseFilter, FusePlan, FuseStats, plan_fuse
     from evenbins.filters.growing import GrowingFilter, GrowingPlan
     from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
@@ -33,9 +40,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
     "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
-    "FilterPlan", "FilterStats", "FuseFilter", "FusePlan", "FuseStats", "GrowingFilter", "GrowingPlan",
-    "OverfilledWarning", "ShardedFilter", "ShardedPlan", "StandardPlan", "build", "plan_balanced",
-    "plan_blocked", "plan_counting", "plan_fuse", "plan_of_core", "plan_sharded", "plan_standard",
+    "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "FuseFilter",
+    "FusePlan", "FuseStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
+    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting",
+    "plan_fingerprint", "plan_fuse", "plan_of_core", "plan_sharded", "plan_standard",
 ]  # fmt: skip
 
 _HOMES = {
@@ -43,6 +51,7 @@ _HOMES = {
     "base": "build",
     "blocked": "BlockedBloomFilter BlockedPlan BlockedStats plan_blocked",
     "counting": "CountingBloomFilter CountingPlan CountingStats plan_counting",
+    "fingerprint": "FingerprintFilter FingerprintPlan FingerprintStats plan_fingerprint",
     "fuse": "FuseFilter FusePlan FuseStats plan_fuse",
     "growing": "GrowingFilter GrowingPlan",
     "plan": "FilterPlan FilterStats plan_of_core",
