@@ -146,25 +146,19 @@ def test_single_calls_are_bulk_calls(core: Core, kernel: str) -> None:
         one.add(key)
     add(many, digests)
     assert payload(one) == payload(many)
-    assert [one._count(key) for key in keys[:500].tolist()] == many._count_from(
-        source(digests[:500]), 1
-    ).tolist()
+    assert [one._count(key) for key in keys[:500].tolist()] == many._count_from(source(digests[:500]), 1).tolist()
     assert [key in one for key in range(2_000)] == many._contains_from(
         source(evenbins.digest_many(np.arange(2_000), seed=1)), 1
     ).tolist()
     half = keys.size // 2
-    assert [one._remove(key) for key in keys[:half].tolist()] == many._remove_from(
-        source(digests[:half]), 1
-    ).tolist()
+    assert [one._remove(key) for key in keys[:half].tolist()] == many._remove_from(source(digests[:half]), 1).tolist()
     assert [one.add_new(key) for key in range(1_000)] == many._add_new_from(
         source(evenbins.digest_many(np.arange(1_000), seed=1)), 1
     ).tolist()
     assert payload(one) == payload(many)
 
 
-@pytest.mark.parametrize(
-    "core", [SHAPES[0], SHAPES[3], SHAPES[6], SHAPES[9]], ids=lambda core: f"{core.remainder}"
-)
+@pytest.mark.parametrize("core", [SHAPES[0], SHAPES[3], SHAPES[6], SHAPES[9]], ids=lambda core: f"{core.remainder}")
 def test_sets(core: Core, kernel: str) -> None:
     """A set keeps one copy: adding is add_new without an answer; removal is refused by the class in Python."""
     core = core._replace(set=1)

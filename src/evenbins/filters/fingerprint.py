@@ -144,7 +144,7 @@ class FingerprintPlan(FilterPlan):
 
     @property
     def load_unit(self) -> str:
-        """What a block's load counts."""
+        """What the load of a line counts."""
         return "keys"
 
 
@@ -416,7 +416,7 @@ class FingerprintFilter(BaseFilter):
     def count_many(
         self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """Answer `count(key)` for many keys; takes what `add_many` takes.
+        """Count the copies of many keys, as `count` does; takes what `add_many` takes.
 
         Examples
         --------
