@@ -8,8 +8,22 @@ from functools import partial
 from typing import Any
 
 import reference
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
-from evenbins.filters import FilterPlan, plan_balanced, plan_blocked, plan_counting, plan_standard
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    CountingBloomFilter,
+    FingerprintFilter,
+)
+from evenbins.filters import (
+    FilterPlan,
+    plan_balanced,
+    plan_blocked,
+    plan_counting,
+    plan_fingerprint,
+    plan_of_core,
+    plan_standard,
+)
 from evenbins.study.hashing import plan_scheme
 from evenbins.study.levels import plan_levels
 from reference.bloom import ReferenceFilter
@@ -28,6 +42,8 @@ class Kind:
               adds the loads and writes the list anew
     repeats   a key is held as often as it was added: adding it again, or merging a filter with itself,
               changes the bytes; the payload holds counters, and a key's positions are counters of it
+    runs      the payload holds fingerprints, not bits, and so many at most: a filter that is full raises
+              FilterFullError, instead of a warning that it is overfilled
     """
 
     name: str
@@ -38,6 +54,7 @@ class Kind:
     ordered: bool = False
     counted: bool = False
     repeats: bool = False
+    runs: bool = False
 
     def __call__(self, capacity: Any = 1000, **changes: Any) -> Any:
         arguments = {**self.arguments, **changes}
@@ -51,6 +68,8 @@ class Kind:
             "BloomFilter": plan_standard, "BlockedBloomFilter": plan_blocked,
             "BalancedBloomFilter": plan_balanced, "CountingBloomFilter": plan_counting,
         }  # fmt: skip
+        if self.runs:
+            return self(capacity)
         planner: Any = planners[self.cls.__name__]
         return self.cls.from_plan(planner(capacity, **arguments))
 
@@ -122,6 +141,22 @@ def _counting(name: str, **arguments: Any) -> Kind:
     return Kind(name, CountingBloomFilter, reference.ReferenceCounting, arguments, plan, repeats=True)
 
 
+def _fingerprint(name: str, **arguments: Any) -> Kind:
+    """Make a set with room for many more keys than it is planned for: suites add more, and test the bytes.
+
+    What a full one does is in test_fingerprint.py, multisets also in test_fingerprint_twin.py.
+    """
+
+    def plan(capacity: Any, *, seed: int = 0, **goal: Any) -> Any:
+        lines, *shape, _, _, _, _ = plan_fingerprint(max(20 * int(capacity), 3000), **goal).core
+        core = (lines, *shape, 8192, 2**40, 1, 0)
+        return plan_of_core("fingerprint", core, capacity=capacity, seed=seed, hashing="lanes")
+
+    return Kind(
+        name, FingerprintFilter, reference.ReferenceFingerprint, arguments, plan, counted=True, runs=True
+    )
+
+
 def _levels(
     capacity: Any,
     *,
@@ -184,11 +219,14 @@ KINDS = [
     _counting("counting-blocked-2-bits", fpr=1e-3, layout="blocked", counter_bits=2, seed=SECRET),
     _counting("counting-blocked-8-bits", bits_per_key=200, hashes=17, layout="blocked", counter_bits=8),
     _counting("counting-blocked-16-bits", fpr=1e-2, layout="blocked", counter_bits=16),
+    _fingerprint("fingerprint", fpr=1e-3),
+    _fingerprint("fingerprint-4-bits", bits_per_key=10),
+    _fingerprint("fingerprint-wide", fpr=1e-8, seed=SECRET),
 ]
 # Shapes that differ from another one by a number of hashes, a seed or a width: in `make test-long`.
 VARIANTS = {
     "standard-1-hash", "standard-seeded", "standard-triple", "blocked-512-1-hash", "blocked-512-seeded",
     "blocked-256-17-hashes", "counting-2-bits", "counting-16-bits", "counting-blocked-2-bits",
-    "counting-blocked-8-bits",
+    "counting-blocked-8-bits", "fingerprint-4-bits",
 }  # fmt: skip
 FIRST_OF_CLASS = list({each.cls: each for each in reversed(KINDS)}.values())

@@ -30,6 +30,7 @@ from evenbins import (
     CountingBloomFilter,
     CountMinSketch,
     Deduplicator,
+    FingerprintFilter,
     FuseFilter,
     GrowingFilter,
     HashRing,
@@ -39,6 +40,7 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
 )
+from evenbins.filters import plan_of_core
 from evenbins.study.counter_summary import CounterSummary
 from evenbins.tables.summaries import InterpolationSummary, MultipleBloomSummary, SingleFilterSummary
 
@@ -139,6 +141,13 @@ def _deduplicator(name: str, **arguments: Any) -> Structure:
     )
 
 
+def _fingerprints(is_set: int) -> FingerprintFilter:
+    """Make a filter with room for many copies: suites add the same keys again and again."""
+    core = (1600, 16, 64, 10, 100_000, 10**6, is_set, 0)
+    plan: Any = plan_of_core("fingerprint", core, capacity=CAPACITY, seed=0, hashing="lanes")
+    return FingerprintFilter.from_plan(plan)
+
+
 _paths = itertools.count()
 
 
@@ -158,6 +167,8 @@ STRUCTURES = [
     _filter("BalancedBloomFilter", lambda: BalancedBloomFilter(CAPACITY, bits_per_key=16, policy="fill")),
     _filter("BalancedBloomFilter-sequential", lambda: BalancedBloomFilter(CAPACITY, policy="sequential")),
     _filter("CountingBloomFilter", lambda: CountingBloomFilter(CAPACITY)),
+    _filter("FingerprintFilter", lambda: _fingerprints(0)),
+    _filter("FingerprintFilter-set", lambda: _fingerprints(1), threads=2),
     _filter("BloomFilter-threads", lambda: BloomFilter(CAPACITY), threads=2),
     _filter("CountingBloomFilter-threads", lambda: CountingBloomFilter(CAPACITY), threads=2),
     _filter("GrowingFilter", lambda: GrowingFilter(1e-3, first=1000, policy="blocked")),
@@ -356,6 +367,25 @@ COUNTING: dict[str, Run] = FILTER | {
     "counter_bits": _read("counter_bits"),
     "layout": _read("layout"),
 }
+MULTISET: dict[str, Run] = {
+    name: run for name, run in FILTER.items() if name not in ("|", "|=", "union from_keys bool")
+} | {
+    "| |= union": lambda scene: _refuse_union(scene),
+    "from_keys bool": lambda scene: bool(type(scene.made).from_keys(EXTRA)),
+    "+ +=": COUNTING["+ +="],
+    "add remove": COUNTING["add remove"],
+    "discard": lambda scene: (scene.made.add(-5), scene.made.discard(-5)),
+    "remove_many": COUNTING["remove_many"],
+    "count": COUNTING["count"],
+    "count_many": COUNTING["count_many"],
+    "semantics": _read("semantics"),
+}
+FINGERPRINT_SET: dict[str, Run] = FILTER | {
+    "count": COUNTING["count"],
+    "count_many": COUNTING["count_many"],
+    "semantics": _read("semantics"),
+    "remove discard remove_many": lambda scene: _refuse_removal(scene),
+}
 SHARDED: dict[str, Run] = FILTER | {
     "save load open": lambda scene: (scene.made.save(path := scene.path()), ShardedFilter.load(path)),
     "parts from_shards": lambda scene: ShardedFilter.from_shards(
@@ -472,6 +502,19 @@ def _refuse_changes(scene: Scene) -> None:
     for name in ("add", "add_new", "add_many", "add_new_many", "update", "union", "clear"):
         with contextlib.suppress(TypeError):
             getattr(scene.made, name)(*([] if name == "clear" else [[1]]))
+            raise AssertionError(f"{name} was not refused")
+
+
+def _refuse_union(scene: Scene) -> None:
+    for call in (scene.made.__or__, scene.made.__ior__, scene.made.union):
+        with contextlib.suppress(TypeError):
+            raise AssertionError(f"it was not refused: {call(scene.other)}")
+
+
+def _refuse_removal(scene: Scene) -> None:
+    for name in ("remove", "discard", "remove_many"):
+        with contextlib.suppress(TypeError):
+            getattr(scene.made, name)([1] if name == "remove_many" else 1)
             raise AssertionError(f"{name} was not refused")
 
 
@@ -676,6 +719,8 @@ def _family(made: Any) -> dict[str, Run]:
         return SET if made.value_dtype is None else GUIDED if made.plan.summary else MULTILEVEL
     if isinstance(made, CountMinSketch):
         return CONSERVATIVE if made.plan.conservative else SKETCH
+    if isinstance(made, FingerprintFilter):
+        return MULTISET if made.semantics == "multiset" else FINGERPRINT_SET
     by_class: Iterable[tuple[Any, dict[str, Run]]] = (
         (CountingBloomFilter, COUNTING),
         (FuseFilter, UNCHANGING),

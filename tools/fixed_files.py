@@ -48,7 +48,13 @@ class Makers:
 
     def filters(self) -> Iterator[tuple[str, Any]]:
         """Return filters of every kind and policy."""
-        from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
+        from evenbins import (
+            BalancedBloomFilter,
+            BlockedBloomFilter,
+            BloomFilter,
+            CountingBloomFilter,
+            FingerprintFilter,
+        )
         from evenbins.filters import plan_of_core
         from evenbins.study.hashing import plan_scheme
 
@@ -77,6 +83,12 @@ class Makers:
                 plan_of_core("counting", (128 * 2400, 4, 8, 512), capacity=KEYS, seed=2)
             ),
         }
+        for name, core in {
+            "fingerprint": (576, 11, 50, 12, 9000, 30_000, 0, 0),
+            "fingerprint-set": (960, 8, 64, 10, 500, 30_000, 1, 0),
+        }.items():
+            plan: Any = plan_of_core("fingerprint", core, capacity=KEYS, seed=3, hashing="lanes")
+            made[name] = FingerprintFilter.from_plan(plan)
         for policy, core in cores.items():
             made[policy] = BalancedBloomFilter.from_plan(plan_of_core(policy, core, capacity=KEYS, seed=8))
         for name, each in made.items():
@@ -84,7 +96,7 @@ class Makers:
                 each.add_many(keys, threads=self.threads)
             for (texts,) in self.batches(self.texts):
                 each.add_many(texts, threads=self.threads)
-            if name.startswith("counting"):
+            if name.startswith("counting") or name == "fingerprint":
                 for (keys,) in self.batches(self.keys[: KEYS // 3]):
                     each.remove_many(keys)
             yield name, each

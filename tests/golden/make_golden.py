@@ -25,6 +25,7 @@ from evenbins import (
     CountMinSketch,
     Deduplicator,
     FilterPlan,
+    FingerprintFilter,
     GrowingFilter,
     HashRing,
     HeavyHitters,
@@ -43,7 +44,14 @@ from evenbins.tables.summaries import Summary, plan_of_summary_core
 from reference.format import CHECKSUM, FIXED
 from reference.xxh3 import xxh3_64
 
-AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter | CountingBloomFilter
+AnyFilter = (
+    BloomFilter
+    | BlockedBloomFilter
+    | BalancedBloomFilter
+    | GrowingFilter
+    | CountingBloomFilter
+    | FingerprintFilter
+)
 
 HERE = Path(__file__).parent
 SUMS = HERE / "SHA256SUMS"
@@ -68,6 +76,17 @@ def _balanced(*core: int, seed: int = 0) -> BalancedBloomFilter:
 def _counting(*core: int, seed: int = 0) -> CountingBloomFilter:
     """Build from [counters, counter_bits, hashes, block_bits]."""
     return CountingBloomFilter.from_plan(plan_of_core("counting", core, capacity=70, seed=seed))
+
+
+def _fingerprint(*core: int, copies: int = 0, seed: int = 0) -> FingerprintFilter:
+    """Build from [lines, remainder, quotients, group, rest, limit, set, doublings]; some keys are in often.
+
+    So there is something on every level and on the overflow list.
+    """
+    plan: Any = plan_of_core("fingerprint", core, capacity=70, seed=seed, hashing="lanes")
+    f = FingerprintFilter.from_plan(plan)
+    f.add_many(KEYS[:20] * copies)
+    return f
 
 
 def _growing(policy: str, *cores: tuple[int, ...], seed: int = 0) -> GrowingFilter:
@@ -119,6 +138,10 @@ FILTERS: dict[str, Callable[[], AnyFilter]] = {
     "counting-blocked-2-bits": lambda: _counting(768, 2, 24, 512, seed=7),
     "counting-blocked-8-bits": lambda: _counting(320, 8, 16, 512),
     "counting-blocked-16-bits": lambda: _counting(64, 16, 32, 512),
+    "fingerprint": lambda: _fingerprint(16, 28, 64, 1, 300, 1000, 0, 0, copies=8),
+    "fingerprint-11-bits": lambda: _fingerprint(16, 11, 50, 1, 400, 2000, 0, 0, copies=20, seed=2**64 - 1),
+    "fingerprint-4-bits": lambda: _fingerprint(16, 4, 32, 1, 16, 400, 0, 0, seed=7),
+    "fingerprint-set": lambda: _fingerprint(32, 8, 40, 2, 8, 400, 1, 0, copies=1, seed=42),
 }
 
 
@@ -381,8 +404,8 @@ def _with(data: bytes, field: int, value: int) -> bytes:
     return header + CHECKSUM.pack(xxh3_64(header)) + data[128:]
 
 
-def _balanced_with(name: str, word: int, value: int) -> bytes:
-    """Change a word of a balanced filter's payload, counted from its end if negative; checksums are right."""
+def _words_with(name: str, word: int, value: int) -> bytes:
+    """Change a word of the payload, behind a header of 192 bytes, counted from its end if negative."""
     data = golden_filter(name).to_bytes()
     words = list(struct.unpack(f"<{(len(data) - 192) // 8}Q", data[192:]))
     words[word] = value
@@ -426,6 +449,16 @@ def _spare_counter() -> bytes:
     return _with(_COUNTING[:128] + payload, 9, xxh3_64(payload))
 
 
+_FINGERPRINT = golden_filter("fingerprint").to_bytes()
+
+
+def _fingerprint_core(place: int, value: int) -> bytes:
+    """Change a number of the core; the header's checksum is right."""
+    at = FIXED.size + 8 * place
+    header = _FINGERPRINT[:at] + struct.pack("<Q", value) + _FINGERPRINT[at + 8 : 184]
+    return header + CHECKSUM.pack(xxh3_64(header)) + _FINGERPRINT[192:]
+
+
 _FUSE = golden_fuse("fuse").to_bytes()
 
 
@@ -465,13 +498,13 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "spare-bit": (_spare_bit(), "beyond the last"),
     "balanced-cut": (_BALANCED[:-64], "cut short"),
     "balanced-flipped": (_flipped(_BALANCED, 300, 3), "payload's checksum"),
-    "balanced-load": (_balanced_with("balanced-single", 7, 31 << 59), "load"),
-    "balanced-padding": (_balanced_with("balanced-single-random", 23, 1), "padding"),
-    "balanced-list-count": (_balanced_with("balanced-single", -7, 1), "as many keys"),
-    "balanced-list-limit": (_balanced_with("balanced-single", -7, 41), "limit"),
+    "balanced-load": (_words_with("balanced-single", 7, 31 << 59), "load"),
+    "balanced-padding": (_words_with("balanced-single-random", 23, 1), "padding"),
+    "balanced-list-count": (_words_with("balanced-single", -7, 1), "as many keys"),
+    "balanced-list-limit": (_words_with("balanced-single", -7, 41), "limit"),
     "balanced-out-of-reach": (_out_of_reach(), "cannot be found"),
-    "balanced-flags": (_balanced_with("balanced-single", -5, 2), "flags"),
-    "balanced-reserved": (_balanced_with("balanced-single", -1, 1), "reserved"),
+    "balanced-flags": (_words_with("balanced-single", -5, 2), "flags"),
+    "balanced-reserved": (_words_with("balanced-single", -1, 1), "reserved"),
     "growing-cut": (_GROWING[:-64], "cut short"),
     "counting-cut": (_COUNTING[:-8], "cut short"),
     "counting-flipped": (_flipped(_COUNTING, 200, 3), "payload's checksum"),
@@ -482,6 +515,20 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
         _with(_COUNTING[:96] + struct.pack("<Q", 512) + _COUNTING[104:], 4, 2),
         "whole blocks",
     ),
+    "fingerprint-cut": (_FINGERPRINT[:-8], "cut short"),
+    "fingerprint-flipped": (_flipped(_FINGERPRINT, 300, 3), "payload's checksum"),
+    "fingerprint-lines": (_fingerprint_core(0, 24), "multiple of 16 groups"),
+    "fingerprint-29-bits": (_fingerprint_core(1, 29), "remainder must be"),
+    "fingerprint-31-quotients": (_fingerprint_core(2, 31), "quotients must be"),
+    "fingerprint-group": (_fingerprint_core(3, 0), "group must be"),
+    "fingerprint-limit": (_fingerprint_core(5, 0), "limit must be"),
+    "fingerprint-set-of-copies": (_fingerprint_core(6, 1), "repeated fingerprints"),
+    "fingerprint-doublings": (_fingerprint_core(7, 25), "four bits"),
+    "fingerprint-copies": (_words_with("fingerprint", 0, 231), "number of copies"),
+    "fingerprint-state": (_words_with("fingerprint", 3, 1), "unused words"),
+    "fingerprint-line": (_words_with("fingerprint", 8, 2**64 - 1), "is damaged"),
+    "fingerprint-rest": (_words_with("fingerprint", -300, 2**63), "in order|too large"),
+    "fingerprint-after-the-rest": (_words_with("fingerprint", -1, 1), "unused words"),
     "fuse-cut": (_FUSE[:-8], "cut short"),
     "fuse-flipped": (_flipped(_FUSE, 200, 3), "payload's checksum"),
     "fuse-hashing": (_with(_FUSE, 4, 2), "independent hashing"),

@@ -125,7 +125,7 @@ class FingerprintMachine(RuleBasedStateMachine):
         try:
             self.twin.merge(twin)
         except OverflowError:
-            with pytest.raises(ValueError, match="room"):
+            with pytest.raises(FilterFullError, match="do not fit in one"):
                 self.filter += other
             return
         self.filter += other
@@ -182,7 +182,7 @@ def test_sets_hold_each_fingerprint_once(core: tuple[int, ...], mine: Any, their
     try:
         twin.merge(other)
     except OverflowError:
-        with pytest.raises(ValueError, match="room"):
+        with pytest.raises(FilterFullError, match="do not fit in one"):
             f |= g
         return
     assert bytes(memoryview(f | g)) == twin.payload()

@@ -75,6 +75,10 @@ def payload_bytes(core: Iterable[int]) -> int:
         raise ValueError(f"there must be at most 2**63 fingerprints, got {c.fingerprints}")
     if c.set not in (0, 1):
         raise ValueError(f"set must be 0 or 1, got {c.set}")
+    if c.limit < 1:
+        raise ValueError(f"limit must be 1 or more, got {c.limit}")
+    if c.doublings + 4 > c.remainder:
+        raise ValueError(f"doublings must leave four bits of a remainder, got {c.doublings}")
     return STATE + LINE * (c.lines + c.lines // c.group + c.lines // c.block) + 8 * c.rest
 
 
@@ -117,6 +121,38 @@ class ReferenceFingerprint(ReferenceFilter):
         self.lines: list[list[Element]] = [
             [] for _ in range(lines)
         ]  # what each line of level 1 gets, in order
+
+    @classmethod
+    def from_payload(cls, core: Iterable[int], seed: int, payload: bytes) -> Self:
+        """Read a payload: the fingerprints that it holds; ValueError unless they leave these very bytes."""
+        made = cls(*core, seed=seed)
+        c, at = made.shape, STATE
+        for elements in made.lines:
+            elements += line_elements(payload[at : at + LINE], c.quotients, c.remainder)
+            at += LINE
+        keys: list[tuple[int, int]] = []  # block, and place in level 2 as a number
+        for i in range(c.lines // c.group):
+            block, a = divmod(i, 16)
+            for q, r in line_elements(payload[at : at + LINE], 64, c.remainder + 4):
+                keys.append((block, (a << 6 | q) << c.remainder + 4 | r))
+            at += LINE
+        for block in range(c.lines // c.block):
+            entries = struct.unpack("<16I" if made.entries == 16 else "<8Q", payload[at : at + LINE])
+            keys += [(block, entry - 1) for entry in entries if entry]
+            at += LINE
+        found = [made.fingerprint(*key) for key in keys]
+        found += struct.unpack_from(f"<{min(struct.unpack_from('<Q', payload, 16)[0], c.rest)}Q", payload, at)
+        for each in found:
+            run, remainder = divmod(each, 1 << c.remainder)
+            line, quotient = divmod(run, c.quotients)
+            if line >= c.lines:
+                raise ValueError("a fingerprint is too large")
+            bisect.insort(made.lines[line], (quotient, remainder))
+        if c.set and any(len(set(elements)) < len(elements) for elements in made.lines):
+            raise ValueError("a set holds a fingerprint twice")
+        if made.copies > c.limit or len(made.rest()) > c.rest or made.payload() != payload:
+            raise ValueError("it is not what its fingerprints leave")
+        return made
 
     # --- keys --------------------------------------------------------------------------------
 
@@ -258,3 +294,23 @@ def line_bytes(elements: list[Element], quotients: int, remainder: int) -> bytes
         for plane, byte in enumerate(upper.to_bytes(planes, "big")):
             line |= byte << planes_at + 8 * (plane * room + slot)
     return line.to_bytes(LINE, "little")
+
+
+def line_elements(line: bytes, quotients: int, remainder: int) -> list[Element]:
+    """Return the elements that a line of 64 bytes holds."""
+    room, (planes, low_bits) = slots(quotients, remainder), divmod(remainder, 8)
+    planes_at = 8 * (LINE - planes * room)
+    low_at = planes_at - low_bits * room
+    word = int.from_bytes(line, "little")
+    occupied = [q for q in range(quotients) if word >> q & 1]
+    ends = word >> quotients & (1 << room) - 1
+    held: list[Element] = []
+    for slot in range(ends.bit_length()):
+        before = (ends & (1 << slot) - 1).bit_count()  # runs that end before this slot
+        if before >= len(occupied):
+            raise ValueError("a line has more runs than occupied quotients")
+        r = word >> low_at + low_bits * slot & (1 << low_bits) - 1
+        for plane in range(planes):
+            r += (word >> planes_at + 8 * (plane * room + slot) & 0xFF) << low_bits + 8 * (planes - 1 - plane)
+        held.append((occupied[before], r))
+    return held

@@ -4,7 +4,8 @@
     0         8     magic b"EVENBINS"
     8         4     version = 1
     12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min, 7 multilevel, 8 chained,
-                    9 interpolation, 10 single filter, 11 multiple Bloom, 12 counters (`summaries`)
+                    9 interpolation, 10 single filter, 11 multiple Bloom, 12 counters (`summaries`),
+                    15 HyperLogLog, 18 fingerprint, 19 fuse
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
     20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`; `counting`: 1 or 2
     24        8     seed
@@ -34,7 +35,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evenbins.study import stepwise as multilevel
-from reference import balanced, chained, counting, countmin, fuse, hyperloglog, summaries
+from reference import balanced, chained, counting, countmin, fingerprint, fuse, hyperloglog, summaries
 from reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -49,6 +50,7 @@ MULTILEVEL: Final = 7
 CHAINED: Final = 8
 SUMMARIES: Final = (9, 10, 11, 12)
 HYPERLOGLOG: Final = 15
+FINGERPRINT: Final = 18
 FUSE: Final = 19
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
@@ -59,6 +61,7 @@ HASHING: Final = {  # the schemes by which each kind draws its positions
     HYPERLOGLOG: (1,),
     MULTILEVEL: (1,),
     CHAINED: (1,),
+    FINGERPRINT: (2,),
     FUSE: (1,),
     **dict.fromkeys(SUMMARIES, (1,)),
 }
@@ -74,6 +77,8 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
     HYPERLOGLOG: "[precision 4 .. 18, form 0 or 1]",
     MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
+    FINGERPRINT: "[lines, remainder 4 .. 28, quotients 32 .. 64, group 1 .. 16, rest, limit, set 0 or 1,"
+    " doublings]",
     FUSE: "[blocks, segment_length, segments, bits in 4 .. 32, keys, fingerprints]",
     **dict.fromkeys(SUMMARIES, "a core as `summaries` says"),
 }
@@ -123,6 +128,11 @@ def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
                 return counting.payload_bytes(tuple(core))
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 5 has {CORE[5]}") from error
+        case 18, *_:
+            try:
+                return fingerprint.payload_bytes(core)
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 18 has {CORE[18]}") from error
         case 19, *_:
             try:
                 return fuse.payload_bytes(tuple(core))
@@ -208,9 +218,9 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12, 15, 19"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12, 15, 18, 19"
             " (standard, blocked, balanced, counting, count-min, multilevel, chained, four summaries,"
-            " HyperLogLog, fuse)"
+            " HyperLogLog, fingerprint, fuse)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
@@ -247,6 +257,11 @@ def unpack(data: bytes) -> Parsed:
         try:
             sketch = countmin.ReferenceCountMin if kind == COUNT_MIN else hyperloglog.ReferenceHyperLogLog
             sketch.from_payload(core, seed, payload)
+        except ValueError as error:
+            raise ValueError(f"payload damaged: {error}") from error
+    if kind == FINGERPRINT:
+        try:
+            fingerprint.ReferenceFingerprint.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
     if kind == MULTILEVEL:

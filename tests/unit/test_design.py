@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import evenbins
-from evenbins import CountingBloomFilter, design
+from evenbins import CountingBloomFilter, FingerprintFilter, design
 from evenbins.cli import commands
 from evenbins.design import FilterDesign, FilterDesigns
 from evenbins.design.filters import Request, designs_for
@@ -121,9 +121,11 @@ def test_a_bound_on_reads_takes_hashes_from_the_standard_filter() -> None:
 
 def test_deletions_are_a_need() -> None:
     designs = design.filter(10_000, fpr=1e-3, needs=["remove"])
-    assert [each.policy for each in designs] == ["counting"]
-    assert isinstance(designs.build(), CountingBloomFilter)
-    assert "counting" not in {each.policy for each in design.filter(10_000, fpr=1e-3)}
+    assert [each.policy for each in designs] == ["fingerprint", "counting"]
+    assert isinstance(designs.build(), FingerprintFilter)
+    assert isinstance(designs.by_policy("counting").build(), CountingBloomFilter)
+    without = {each.policy for each in design.filter(10_000, fpr=1e-3)}
+    assert not without & {"counting", "fingerprint"}
     with pytest.raises(ValueError, match="needs must be met by one of the policies"):
         design.filter(10_000, fpr=1e-3, needs=["remove", "redis"])
 

@@ -168,7 +168,7 @@ def policies(*wanted: str) -> list[str]:
 
 
 def test_needs_in_other_words() -> None:
-    assert policies("deletions") == policies("remove") == ["counting"]
+    assert policies("deletions") == policies("remove") == ["counting", "fingerprint"]
     assert policies("shared") == policies("redis")
     assert policies("unknown size") == policies("unknown-size") == policies("grow")
 
@@ -189,7 +189,7 @@ def test_an_unknown_size_is_built_as_a_growing_filter() -> None:
 @pytest.mark.parametrize(
     ("need", "nearest"),
     [
-        ("window", "CountingBloomFilter.*two filters in turn"),
+        ("window", "FingerprintFilter.*two filters in turn"),
         ("on disk", "evenbins.open maps.*PagedTable"),
         ("on-disk", "evenbins.open maps.*PagedTable"),
     ],

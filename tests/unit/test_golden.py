@@ -54,6 +54,10 @@ CORES = {
     "counting-blocked-2-bits": (768, 2, 24, 512),
     "counting-blocked-8-bits": (320, 8, 16, 512),
     "counting-blocked-16-bits": (64, 16, 32, 512),
+    "fingerprint": (16, 28, 64, 1, 300, 1000, 0, 0),
+    "fingerprint-11-bits": (16, 11, 50, 1, 400, 2000, 0, 0),
+    "fingerprint-4-bits": (16, 4, 32, 1, 16, 400, 0, 0),
+    "fingerprint-set": (32, 8, 40, 2, 8, 400, 1, 0),
 }
 STAGES = {
     "growing": [
@@ -65,6 +69,8 @@ STAGES = {
 IN_THE_PAYLOAD = {  # what only a look at it finds
     "flipped-payload", "spare-bit", "balanced-flipped", "balanced-load", "balanced-padding",
     "balanced-list-count", "balanced-out-of-reach", "growing-flipped", "counting-flipped", "fuse-flipped",
+    "fingerprint-flipped", "fingerprint-set-of-copies", "fingerprint-copies", "fingerprint-state",
+    "fingerprint-line", "fingerprint-rest", "fingerprint-after-the-rest",
 }  # fmt: skip
 each_file = pytest.mark.parametrize("name", FILTERS)
 
@@ -120,6 +126,10 @@ def test_a_golden_file_goes_on_as_a_filter(name: str) -> None:
     if name.startswith("counting"):
         assert f.remove_many(KEYS).all()  # type: ignore[attr-defined]
         assert f.stats().fill == f.stats().saturated / CORES[name][0]
+    elif name.startswith("fingerprint") and not CORES[name][6]:
+        before = f.stats().keys
+        assert f.remove_many(KEYS).all()  # type: ignore[attr-defined]
+        assert f.stats().keys == before - len(KEYS)
     else:
         f.add_many(KEYS)
         assert f.to_bytes() == before

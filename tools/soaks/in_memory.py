@@ -31,6 +31,7 @@ from evenbins import (
     CountingBloomFilter,
     CountMinSketch,
     Deduplicator,
+    FingerprintFilter,
     FuseFilter,
     GrowingFilter,
     HeavyHitters,
@@ -275,7 +276,7 @@ class CountingSoak(Soak):
         there, count = self.filter.contains_many(self.keys[some]), self.count[some]
         self.lose(((count > 0) & ~there).sum(), "keys that are in, missed")
         counts = self.filter.count_many(self.keys[some])
-        highest = 2**self.filter.counter_bits - 1
+        highest = 2 ** getattr(self.filter, "counter_bits", 32) - 1
         self.lose((counts < np.minimum(count, highest)).sum(), "counts too small")
         return 2 * len(there)
 
@@ -688,6 +689,9 @@ def _cases() -> list[Case]:
             )
             name = f"counting, {layout}, {bits} bits"
             cases.append(Case(name, lambda rng, make=make, most=most: CountingSoak(rng, make, most)))
+    for fpr in (1e-2, 1e-6):
+        make = lambda fpr=fpr: FingerprintFilter(2 * _KEYS, fpr)  # noqa: E731
+        cases.append(Case(f"fingerprint, {fpr:g}", lambda rng, make=make: CountingSoak(rng, make, 3)))
     cases.append(Case("fuse", FuseSoak))
     for construction in ("classic", "two-hash"):
         for conservative in (False, True):

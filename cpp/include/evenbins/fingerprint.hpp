@@ -100,9 +100,10 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   }
   uint64_t keys_left() const override { return view_.limit - view_.state[0]; }
 
-  // A set has fingerprints, not keys: to remove one might remove another key.
+  // A set has fingerprints, not keys: to remove one might remove another key. The class in Python refuses it, and takes
+  // out only what a call that did not fit has added.
   bool is_multiset() const override { return !is_set_; }
-  SupportsRemoval* removal() override { return is_set_ ? nullptr : this; }
+  SupportsRemoval* removal() override { return this; }
   const SupportsCounting* counting() const override { return is_set_ ? nullptr : this; }
   bool remove(uint64_t digest) override { return loops_.remove(view_, digest); }
   void remove_many(const uint64_t* digests, size_t n, uint8_t* out) override {

@@ -20,7 +20,7 @@ from evenbins.structure import kind_of_policy
 __all__ = ["CHOICES", "DEFAULT_FPR", "Maker"]
 
 _BALANCED = kind_of_policy("fill").policies
-CHOICES = ("blocked", "standard", "balanced", *_BALANCED, "counting", "fuse", "growing")
+CHOICES = ("blocked", "standard", "balanced", *_BALANCED, "counting", "fingerprint", "fuse", "growing")
 DEFAULT_FPR = 1e-3
 _BOUNDS = ("reads", "miss_reads", "overflow")
 _FIRST_STAGE = 1 << 16
@@ -60,8 +60,8 @@ class Maker:
 
     @property
     def counts_all(self) -> bool:
-        """Whether a repeated key counts each time: a counting filter is planned for all lines."""
-        return self.kind == "counting"
+        """Whether a repeated key counts each time: such a filter is planned for all lines."""
+        return self.kind in ("counting", "fingerprint")
 
     def check(self, capacity: int | None) -> None:
         """Raise an error for options that no filter can have: before the work, not after an hour of it."""
@@ -86,7 +86,7 @@ class Maker:
 
     def for_dask(self, capacity: int | None) -> dict[str, Any]:
         """Return the arguments of `cluster.dask.build_files` that name this filter."""
-        if self.kind in ("counting", "fuse", "growing"):
+        if self.kind in ("counting", "fingerprint", "fuse", "growing"):
             raise click.ClickException(
                 f"--kind {self.kind} is built without --workers and --scheduler: leave out one of the two"
             )
@@ -111,11 +111,11 @@ class Maker:
 
 def _check_together(kind: str | None, bounds: dict[str, float], **options: object) -> None:
     """Refuse options that do not go together."""
-    if kind == "fuse" and options["hashes"] is not None:
+    if kind in ("fingerprint", "fuse") and options["hashes"] is not None:
         raise click.ClickException(
-            "--hashes is for Bloom filters, not for --kind fuse: leave out one of them"
+            f"--hashes is for Bloom filters, not for --kind {kind}: leave out one of them"
         )
-    if kind in ("standard", "counting", "fuse") and options["block_bits"] is not None:
+    if kind in ("standard", "counting", "fingerprint", "fuse") and options["block_bits"] is not None:
         raise click.ClickException(
             "--block-bits is for --kind blocked and balanced: leave out one of the two"
         )

@@ -15,6 +15,7 @@ import click
 
 from evenbins import _show
 from evenbins._console import COUNT, FILE, NUMBER, RATE, check_output, integer, with_option_errors
+from evenbins._core import FilterFullError
 from evenbins.cli._distinct import ExactSet, read_first, survey
 from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_option, open_inputs
 from evenbins.cli._kinds import CHOICES, Maker
@@ -35,8 +36,9 @@ _FAR_FEWER = 0.7  # of the keys planned for: a remark says what would do
 @click.option("-o", "--output", required=True, type=FILE, help="The file to write; replaced in one step.")
 @click.option("--kind", type=click.Choice(CHOICES),
               help="blocked: one memory read per look-up; standard: the fewest bits; balanced, or one of the "
-              "policies after it: few more bits, about two reads; counting: keys can be removed; "
-              "fuse: the fewest bits of all, for keys that never change; growing: any number of keys.  "
+              "policies after it: few more bits, about two reads; counting, fingerprint: keys can be "
+              "removed; fuse: the fewest bits of all, for keys that never change; growing: any number of "
+              "keys.  "
               "[default: the first of 'evenbins design filter']")  # fmt: skip
 @click.option("--fpr", type=RATE, help="False-positive rate to keep.  [default: 0.001]")
 @click.option("--bits-per-key", type=NUMBER, help="Memory instead of --fpr.")
@@ -109,7 +111,10 @@ def build(
                     f"no keys: {', '.join(keys)} has no line. Give --capacity to build an empty filter"
                 )
         filter_ = maker.make(planned)
-        added = _add(inputs, bar, lambda batch: filter_.add_many(batch.keys(), threads=threads), lines)
+        try:
+            added = _add(inputs, bar, lambda batch: filter_.add_many(batch.keys(), threads=threads), lines)
+        except FilterFullError as error:
+            raise click.ClickException(f"{error}: raise --capacity, or use another --kind") from None
     filter_.save(output)
     estimated = capacity is None and planned is not None and planned < added
     what = f"{filter_.plan.policy} filter, {added:_} lines added" + (

@@ -1,6 +1,7 @@
 """`evenbins merge`: several files into one that holds the keys of all.
 
     filters, counting and growing ones, sketches    built with the same arguments: bits or counters are joined
+    fingerprint filters                             the same: fingerprints are added, those of sets united
     exact lists (sets and tables of digests)        of the same seed, whatever their sizes
 
 The files that are merged are opened read-only; the result is written in one step.
@@ -11,12 +12,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import reduce
-from operator import and_
+from operator import and_, iadd, ior
 from typing import Any
 
 import click
 
 from evenbins._console import FILE, check_output
+from evenbins._core import FilterFullError
 from evenbins.cli._structures import open_structure
 from evenbins.cli.inspect import report
 from evenbins.cli.seed import keep_private
@@ -68,10 +70,11 @@ def merge(files: tuple[str, ...], output: str, as_json: bool) -> None:
 def _merge_bits(first: str, head: Any, others: list[tuple[str, Any]]) -> Any:
     """Merge filters or sketches of one plan."""
     merged = head.copy()
+    join = iadd if getattr(head, "semantics", None) == "multiset" else ior
     for path, other in others:
         try:
-            merged |= other
-        except (ValueError, OverflowError, TypeError) as error:
+            merged = join(merged, other)
+        except (ValueError, OverflowError, TypeError, FilterFullError) as error:
             _check_same(
                 first, head, path, other, _PLANS, "Build both with the same --capacity, --fpr and --kind"
             )

@@ -5,7 +5,8 @@
 **Time.** The time of one look-up in a bulk call of one thread, with half of the keys present: `KEY_NS` for a
 text key until its digest is known, and the reads. A blocked filter reads one block. A two-choice filter
 reads two at once. The other balanced filters compare a block with its threshold, and read the next block only
-where the first one was full: what that costs is the branch, since the reads of many keys overlap. A standard
+where the first one was full: what that costs is the branch, since the reads of many keys overlap. So does a
+fingerprint filter, which looks for a run in its line. A standard
 filter reads bits anywhere, and stops at the first that is not set. What a read takes depends on where the
 filter lies: a filter larger than a cache has the part in it that fits.
 
@@ -99,11 +100,12 @@ def lookup_ns(plan: Any) -> float:
     """
     lookup = getattr(plan, "shard", plan)  # of a filter in shards: the same reads, in more memory
     more = (lookup.reads + lookup.miss_reads) / 2 - 1
+    by_runs = lookup.policy == "fingerprint"
     cached, ns = 0.0, KEY_NS
     for size, reads in READS:
-        if lookup.block_bits is None:
+        if lookup.block_bits is None and not by_runs:
             here = reads.anywhere * (1 + more)
-        elif not lookup.thresholds:
+        elif not lookup.thresholds and not by_runs:
             here = reads.block + reads.independent * more
         else:
             each = STEPS.sequential if lookup.policy == "sequential" else STEPS.dependent

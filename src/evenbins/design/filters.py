@@ -153,10 +153,10 @@ def filter(
     needs
         What the filter must be able to do: "merge" (by a plain OR of bits), "remove" or "deletions", "grow"
         or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
-        "deletions" counting filters are proposed; without they are not, since they need several times the
-        memory. With "fixed set" fuse filters are, which are built from all keys at once: `build(keys)`. With
-        "unknown size" `build` returns a `GrowingFilter` whose first stage holds `keys` keys. A need that no
-        kind of filter meets raises an error that names the nearest.
+        "deletions" fingerprint and counting filters are proposed; without they are not: what is removed must
+        have been added, or other keys are lost. With "fixed set" fuse filters are, which are built from all
+        keys at once: `build(keys)`. With "unknown size" `build` returns a `GrowingFilter` whose first stage
+        holds `keys` keys. A need that no kind of filter meets raises an error that names the nearest.
     policies
         Only these; by default all that can do what is needed.
     cost
@@ -178,7 +178,7 @@ def filter(
     >>> designs.by_policy("blocked").plan.hashes
     16
     >>> filter(keys=1e6, fpr=1e-3, needs=["deletions"]).best.policy
-    'counting'
+    'fingerprint'
     """
     asked = Request(keys, fpr, bits_per_key, reads, miss_reads, overflow, seed=seed)
     return designs_for(asked, needs=needs, policies=policies, cost=cost)

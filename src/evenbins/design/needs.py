@@ -18,7 +18,7 @@ __all__ = ["NEEDS", "capabilities_of", "policies_for"]
 
 _SYNONYMS = {"deletions": "remove", "unknown-size": "grow", "shared": "redis"}
 _NEAREST = {
-    "window": 'a CountingBloomFilter from which expired keys are removed (needs=["deletions"]), or two '
+    "window": 'a FingerprintFilter from which expired keys are removed (needs=["deletions"]), or two '
     "filters in turn, of which the older is dropped when the younger is full",
     "on-disk": "the file of any filter, which evenbins.open maps without reading it whole: leave the need "
     "out; or a PagedTable, which holds the keys exactly and reads one page per look-up",

@@ -331,40 +331,38 @@ class FingerprintFilter(BaseFilter):
         --------
         >>> f = FingerprintFilter(100)
         >>> f.add_many(range(100))
-        >>> f.add_many(np.arange(50))
+        >>> f.add_many(np.arange(50))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         evenbins.FilterFullError: the filter holds 100 of at most 101 keys: 50 more do not fit, and none ...
         """
-        rows = _size_of(keys) if hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__") else 0
-        left = self._numbers.limit - self._state()[0]
-        if rows <= left:
-            self._add_fitting(keys, digests, threads)
-        elif self._numbers.set:  # some of them may be in
-            union = self.copy()
-            union._add_fitting(keys, digests, threads)
-            self._merge(union)
-        else:
-            limit, copies = self._numbers.limit, self._state()[0]
+        whole = hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__")
+        limit, copies = self._numbers.limit, self._state()[0]
+        if whole and not self._numbers.set and (rows := _size_of(keys)) > limit - copies:
             raise _full(
                 f"the filter holds {copies} of at most {limit} keys: {rows} more do not fit, and none was "
                 "added. Plan for more keys"
             )
-
-    def _add_fitting(self, keys: object, digests: bool, threads: int | None) -> None:
-        """Add keys that the limit has room for; if the overflow list has none, take an array out again."""
         try:
-            super().add_many(keys, digests=digests, threads=threads)
+            if whole and self._numbers.set:
+                super().add_new_many(keys, digests=digests, threads=threads)
+            else:
+                super().add_many(keys, digests=digests, threads=threads)
         except _core.FilterFullError as error:
-            if self._numbers.set or not (hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__")):
+            if not whole:
                 raise
-            source, _ = _bulk.key_source(keys, digests=digests)
-            words = _core.digest_from(source, self._seed, _bulk.checked_threads(threads))
-            self.remove_many(words[: error.added], digests=True, threads=threads)
+            self._take_out(keys, error, digests, threads)
             raise _full(
-                f"the overflow list of the filter ({self._numbers.rest} fingerprints) is full: the keys do "
-                "not fit, and none was added. Many copies of the same keys fill it: plan for more keys, or "
-                'pass semantics="set"'
+                f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and none "
+                f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
+                "full, as it is with many copies of the same keys. Plan for more keys"
             ) from None
+
+    def _take_out(self, keys: object, error: Any, digests: bool, threads: int | None) -> None:
+        """Take out again what a call has added: its first keys, of a set those that were new."""
+        source, _ = _bulk.key_source(keys, digests=digests)
+        words = _core.digest_from(source, self._seed, _bulk.checked_threads(threads))[: error.added]
+        added = words[error.answers] if self._numbers.set else words
+        self._remove_from(_bulk.key_source(added, digests=True)[0], _bulk.checked_threads(threads))
 
     def _count_added(self, count: int) -> None:
         """Do nothing: the filter raises FilterFullError before it is overfilled."""
@@ -463,8 +461,7 @@ class FingerprintFilter(BaseFilter):
             return NotImplemented
         self._require_multiset("+", "it holds a fingerprint once. Use |")
         require_same_plan(self, other, "add")
-        self._merge(other)
-        return self
+        return self._joined(other)
 
     def __add__(self, other: Self) -> Self:
         if not isinstance(other, type(self)):
@@ -474,12 +471,34 @@ class FingerprintFilter(BaseFilter):
         return total
 
     def __ior__(self, other: Self) -> Self:
-        if isinstance(other, type(self)) and not self._numbers.set:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        if not self._numbers.set:
             raise TypeError(
                 "a multiset has no |: a key that both filters hold could be one key or two. Use +, which "
                 'adds the copies, or filters with semantics="set"'
             )
-        return super().__ior__(other)
+        require_same_plan(self, other, "merge")
+        return self._joined(other)
+
+    def _joined(self, other: Self) -> Self:
+        """Merge a filter of the same plan; FilterFullError, and nothing has changed, if it does not fit."""
+        try:
+            self._merge(other)
+        except ValueError:
+            if self._read_only:
+                raise
+            raise _full(
+                "the fingerprints of both filters do not fit in one: it holds at most "
+                f"{self._numbers.limit}, and {self._numbers.rest} of them on its overflow list. Plan both "
+                "for more keys"
+            ) from None
+        return self
+
+    def _items_with(self, other: Self) -> tuple[float, float, float]:
+        require_same_plan(self, other, "compare")
+        both = self.copy()._joined(other)
+        return self.approx_items(), other.approx_items(), both.approx_items()
 
     def _require_multiset(self, what: str, why: str) -> None:
         if self._numbers.set:

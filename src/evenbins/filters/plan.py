@@ -55,13 +55,13 @@ class FilterPlan(ReprMixin):
     Equality and hash look at policy, hashing, seed and core alone. A family's own plan has more fields; a
     plan without one of them still answers for it: block_bits None, hashes 0, counter_bits None, choices 1,
     thresholds (), coin None, shares (1.0,), list_reads 0, spilled 0, saturated 0, overflow 0,
-    overflow_limit 0, spill None.
+    overflow_limit 0, spill None, semantics None.
 
     Attributes
     ----------
     keys : number of keys planned for (the papers' n)
-    policy : "standard", "blocked", "counting", or a balanced filter's "single", "sequential", "multilevel",
-        "fill", "two-choice"
+    policy : "standard", "blocked", "counting", "fingerprint", "fuse", or a balanced filter's "single",
+        "sequential", "multilevel", "fill", "two-choice"
     bits_per_key : memory in bits for each key, everything counted (beta)
     fpr : false-positive rate
     reads, miss_reads : memory reads of a look-up of a present and of an absent key
@@ -91,6 +91,7 @@ class FilterPlan(ReprMixin):
     overflow = 0.0
     overflow_limit = 0
     spill = _NO_WORD
+    semantics = _NO_WORD
 
     keys: int = field(compare=False)
     policy: str

@@ -29,6 +29,8 @@ _WHY_NOT = {
     "approx_intersection",
     "counting": "the lesser of two counters also counts keys that only one filter has, and removing the "
     "common keys would leave these behind. approx_intersection estimates the number of common keys",
+    "fingerprint": "a line holds fingerprints in order, and no bit of it belongs to one key. "
+    "approx_intersection estimates the number of common keys",
     "fuse": "a slot is shared by several keys, so equal slots say nothing about common keys. Use standard or "
     "blocked filters",
     "growing": "which stage a key is in depends on the keys that were added before it, so a key that both "
@@ -41,7 +43,7 @@ _WHY_NOT = {
 _OTHERS = "the bits of a key depend on other keys. Use standard or blocked filters"
 _COMPARED = (
     "nbytes", "policy", "hashing", "hashes", "block_bits", "counter_bits", "choices", "thresholds", "coin",
-    "overflow_limit", "spill",
+    "overflow_limit", "spill", "semantics",
 )  # fmt: skip
 
 
