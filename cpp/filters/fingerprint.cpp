@@ -111,7 +111,10 @@ bool each_of_block(const FingerprintView& f, std::span<const uint64_t> rest, uin
 }  // namespace
 
 void FingerprintRest::add(uint64_t fingerprint) noexcept {
-  if (*count_ == room_) return excess_.push_back(fingerprint);
+  if (*count_ == room_) {
+    excess_.push_back(fingerprint);
+    return beyond_.store(excess_.size(), std::memory_order_relaxed);
+  }
   uint64_t* at = std::upper_bound(words_, words_ + *count_, fingerprint);
   std::memmove(at + 1, at, static_cast<size_t>(words_ + *count_ - at) * sizeof(uint64_t));
   *at = fingerprint;
@@ -122,6 +125,7 @@ bool FingerprintRest::remove(uint64_t fingerprint) {
   if (const auto found = std::find(excess_.begin(), excess_.end(), fingerprint); found != excess_.end()) {
     *found = excess_.back();
     excess_.pop_back();
+    beyond_.store(excess_.size(), std::memory_order_relaxed);
     return true;
   }
   uint64_t* const end = words_ + *count_;
@@ -133,9 +137,29 @@ bool FingerprintRest::remove(uint64_t fingerprint) {
   if (!excess_.empty()) {
     const uint64_t other = excess_.back();
     excess_.pop_back();
+    beyond_.store(excess_.size(), std::memory_order_relaxed);
     add(other);
   }
   return true;
+}
+
+void RefusedKeys::add(const uint64_t* digests, size_t n) {
+  for (size_t i = 0; i < n; ++i) keys_.push_back({digests[i], 0});
+  sorted_ = false;
+}
+
+bool RefusedKeys::take(uint64_t digest) {
+  if (!sorted_) std::ranges::sort(keys_, {}, &Key::digest);  // only before the first was taken
+  sorted_ = true;
+  const auto equal = std::ranges::equal_range(keys_, digest, {}, &Key::digest);
+  return !equal.empty() && equal.front().taken < equal.size() && ++equal.front().taken != 0;
+}
+
+void RefusedKeys::clear() {
+  if (!any()) return;
+  keys_ = {};
+  sorted_ = false;
+  any_.store(false, std::memory_order_relaxed);
 }
 
 namespace {
@@ -326,24 +350,55 @@ FingerprintFilter::FingerprintFilter(Spec spec, Bits bits)
       rest_(rest_words(view_), view_.state + 2, spec_.core[4]),
       loops_(kernel().fingerprint(static_cast<uint32_t>(spec_.core[1]))) {
   view_.rest = &rest_;
-  if (!bits_.read_only()) rest_.reserve(0);
+  if (!bits_.read_only()) rest_.reserve_for(1);
   OneKey one = loops_.one.of(&view_);
   if (is_set_) one.add_to = one.add_new_to;
   set_one(one);
 }
 
-// By several threads: what goes beyond the room of the rest is taken back afterwards.
+class FingerprintFilter::Adding {
+ public:
+  // Throws before anything changes.
+  Adding(FingerprintFilter& f, size_t keys, bool may_refuse) : f_(f), keys_(may_refuse ? keys : 0) {
+    const std::lock_guard lock(f.rest_.mutex);
+    f.rest_.reserve_for(f.adding_ + 1);
+    f.refused_.reserve(f.may_refuse_ + keys_);
+    ++f.adding_;
+    f.may_refuse_ += keys_;
+  }
+  Adding(const Adding&) = delete;
+  Adding& operator=(const Adding&) = delete;
+  ~Adding() {
+    const std::lock_guard lock(f_.rest_.mutex);
+    --f_.adding_;
+    f_.may_refuse_ -= keys_;
+  }
+  void refuse(const uint64_t* digests, size_t n) {
+    f_.refused_.note();
+    const std::lock_guard lock(f_.rest_.mutex);
+    f_.refused_.add(digests, n);
+  }
+
+ private:
+  FingerprintFilter& f_;
+  size_t keys_;
+};
+
 void FingerprintFilter::add_items(const uint64_t* digests, size_t n) {
-  rest_.expect(n);
-  is_set_ ? loops_.add_new_many(view_, digests, n, nullptr, false) : loops_.add_many(view_, digests, n, false);
+  Adding adding(*this, n, true);
+  const size_t added = refused_.any() ? 0 : loops_.add_many(view_, digests, n);
+  if (added < n) adding.refuse(digests + added, n - added);
 }
 void FingerprintFilter::add_new_items(const uint64_t* digests, size_t n, uint8_t* added) {
-  rest_.expect(n);
-  loops_.add_new_many(view_, digests, n, added, false);
+  const Adding adding(*this, n, false);
+  const size_t treated = refused_.any() ? 0 : loops_.add_new_many(view_, digests, n, added);
+  if (treated == n) return;
+  refused_.note();
+  std::fill(added + treated, added + n, uint8_t{0});
 }
 void FingerprintFilter::remove_items(const uint64_t* digests, size_t n) {
-  std::vector<uint8_t> removed(n);
-  loops_.remove_many(view_, digests, n, removed.data());
+  for (size_t i = 0; i < n; ++i)
+    if (!refused_.take(digests[i])) remove(digests[i]);
 }
 
 size_t FingerprintFilter::add_fingerprints(const uint64_t* fingerprints, size_t n) {
@@ -388,7 +443,7 @@ std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other_filter)
     builder.build(block, both);
     builder.write(block, to);
     to.state[0] += both.size();
-    rest.reserve(builder.rest().size());
+    rest.reserve(rest.excess().size() + builder.rest().size());
     for (const uint64_t fingerprint : builder.rest()) rest.add(fingerprint);
     if (to.state[0] > view_.limit || rest.is_overfull())
       throw SpecError("cannot merge: the two filters hold more keys than one has room for. Build both for more keys");

@@ -46,25 +46,25 @@ struct Fingerprints {
 
   // False: there was no room, and nothing has changed. What a key moves depends on all keys together alone: to remove it
   // again leaves the filter as it was.
-  [[gnu::noinline, gnu::cold]] static bool add_elsewhere(const FingerprintView& f, const Cell& cell, bool bounded) {
+  [[gnu::noinline, gnu::cold]] static bool add_elsewhere(const FingerprintView& f, const Cell& cell) {
     add_overflowing<1>(f, cell);
-    if (!bounded || !kFingerprintRest.is_overfull(f)) return true;
+    if (!kFingerprintRest.is_overfull(f)) return true;
     remove_at<1>(f, cell);
     return false;
   }
-  EVENBINS_INLINE static bool add(const FingerprintView& f, const Key& key, const Place& at, bool bounded) {
+  EVENBINS_INLINE static bool add(const FingerprintView& f, const Key& key, const Place& at) {
     if (Code::insert(key.line, f.one, at, key.quotient, key.remainder)) [[likely]]
       return true;
-    return add_elsewhere(f, key.cell(f), bounded);
+    return add_elsewhere(f, key.cell(f));
   }
-  EVENBINS_INLINE static AddOutcome add_new(const FingerprintView& f, const Key& key, bool has_room, bool bounded) {
+  EVENBINS_INLINE static AddOutcome add_new(const FingerprintView& f, const Key& key, bool has_room) {
     const Place at = key.place(f);
     if (at.is_elsewhere()) [[unlikely]] {
       if (count_elsewhere(f, key.cell(f), true) != 0) return AddOutcome::present;
     } else if (Code::find(key.line, f.one, at.run(), key.remainder) != 0) {
       return AddOutcome::present;
     }
-    return has_room && add(f, key, at, bounded) ? AddOutcome::added : AddOutcome::full;
+    return has_room && add(f, key, at) ? AddOutcome::added : AddOutcome::full;
   }
   EVENBINS_INLINE static bool remove(const FingerprintView& f, const Key& key) {
     const Removal removal = Code::remove(key.line, f.one, key.place(f), key.quotient, key.remainder);
@@ -127,19 +127,19 @@ struct Fingerprints {
     });
     count_copies(f, -removed);
   }
-  static size_t add_many(const FingerprintView& f, const uint64_t* digests, size_t n, bool bounded) {
-    const uint64_t fit = bounded ? room(f) : n;
-    const size_t added = each<1>(f, digests, n < fit ? n : fit,
-                                 [&](size_t, const Key& key)
-                                     __attribute__((always_inline)) { return add(f, key, key.place(f), bounded); });
+  static size_t add_many(const FingerprintView& f, const uint64_t* digests, size_t n) {
+    const uint64_t fit = room(f);
+    const size_t added =
+        each<1>(f, digests, n < fit ? n : fit,
+                [&](size_t, const Key& key) __attribute__((always_inline)) { return add(f, key, key.place(f)); });
     count_copies(f, added);
     return added;
   }
-  static size_t add_new_many(const FingerprintView& f, const uint64_t* digests, size_t n, uint8_t* out, bool bounded) {
-    const uint64_t fit = bounded ? room(f) : n;
+  static size_t add_new_many(const FingerprintView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+    const uint64_t fit = room(f);
     uint64_t added = 0;
     const size_t treated = each<1>(f, digests, n, [&](size_t j, const Key& key) __attribute__((always_inline)) {
-      const AddOutcome outcome = add_new(f, key, added < fit, bounded);
+      const AddOutcome outcome = add_new(f, key, added < fit);
       const bool is_new = outcome == AddOutcome::added;
       added += is_new;
       if (out != nullptr) out[j] = is_new;
@@ -152,13 +152,13 @@ struct Fingerprints {
   static AddOutcome add_one(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const FingerprintView*>(view);
     const Key key(f, line_of(f, digest), digest);
-    if (f.state[0] >= f.limit || !add(f, key, key.place(f), true)) return AddOutcome::full;
+    if (f.state[0] >= f.limit || !add(f, key, key.place(f))) return AddOutcome::full;
     ++f.state[0];
     return AddOutcome::added;
   }
   static AddOutcome add_new_one(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const FingerprintView*>(view);
-    const AddOutcome outcome = add_new(f, Key(f, line_of(f, digest), digest), f.state[0] < f.limit, true);
+    const AddOutcome outcome = add_new(f, Key(f, line_of(f, digest), digest), f.state[0] < f.limit);
     f.state[0] += outcome == AddOutcome::added;
     return outcome;
   }

@@ -5,6 +5,8 @@
 //     find_less(line, byte)         a bit for each that is less
 //     open_bytes(line, to)          every byte whose bit in `to` is set becomes the byte before it
 //     close_bytes(line, to, zero)   every byte whose bit in `to` is set becomes the byte behind it; then those in `zero` become 0
+//     open_bits(line, x, first, end)    bits first … end−1 become those x before them
+//     close_bits(line, x, first, end)   bits first … end−x−1 become those x behind them, and the last x become 0
 //     nth_bit(x, n, slow_pdep)      the n-th set bit of x (n = 0: the lowest; n < 64) alone, or 0
 #pragma once
 
@@ -75,6 +77,34 @@ EVENBINS_INLINE void close_bytes(uint64_t* line, uint64_t to, uint64_t zero) {
   const __m512i v = _mm512_loadu_si512(line);
   const __m512i down = _mm512_alignr_epi8(_mm512_alignr_epi64(_mm512_setzero_si512(), v, 2), v, 1);
   _mm512_storeu_si512(line, _mm512_maskz_mov_epi8(~zero, _mm512_mask_mov_epi8(v, to, down)));
+}
+
+// Ones from a bit of the line on.
+EVENBINS_INLINE __m512i ones_from(uint32_t at) {
+  const __m512i first = _mm512_setr_epi64(0, 64, 128, 192, 256, 320, 384, 448);
+  const __m512i below = _mm512_sub_epi64(_mm512_set1_epi64(at), first);  // a shift by 64 and more leaves nothing
+  return _mm512_sllv_epi64(_mm512_set1_epi64(-1), _mm512_max_epi64(below, _mm512_setzero_si512()));
+}
+// a where a bit of `mask` is set, b elsewhere.
+EVENBINS_INLINE __m512i choose_bits(__m512i mask, __m512i a, __m512i b) {
+  return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
+}
+EVENBINS_INLINE void open_bits(uint64_t* line, uint32_t x, uint32_t first, uint32_t end) {
+  const __m512i v = _mm512_loadu_si512(line);
+  const __m512i before = _mm512_alignr_epi64(v, _mm512_setzero_si512(), 7);
+  const __m512i up = _mm512_or_si512(_mm512_sll_epi64(v, _mm_cvtsi32_si128(static_cast<int>(x))),
+                                     _mm512_srl_epi64(before, _mm_cvtsi32_si128(static_cast<int>(64 - x))));
+  const __m512i to = _mm512_andnot_si512(ones_from(end), ones_from(first));
+  _mm512_storeu_si512(line, choose_bits(to, up, v));
+}
+EVENBINS_INLINE void close_bits(uint64_t* line, uint32_t x, uint32_t first, uint32_t end) {
+  const __m512i v = _mm512_loadu_si512(line);
+  const __m512i behind = _mm512_alignr_epi64(_mm512_setzero_si512(), v, 1);
+  const __m512i down = _mm512_or_si512(_mm512_srl_epi64(v, _mm_cvtsi32_si128(static_cast<int>(x))),
+                                       _mm512_sll_epi64(behind, _mm_cvtsi32_si128(static_cast<int>(64 - x))));
+  const __m512i last = ones_from(end - x), moved = _mm512_andnot_si512(last, down);
+  const __m512i to = _mm512_andnot_si512(ones_from(end), ones_from(first));
+  _mm512_storeu_si512(line, choose_bits(to, moved, v));
 }
 
 #elif defined(__AVX2__)
@@ -198,6 +228,28 @@ EVENBINS_INLINE void close_bytes(uint64_t* line, uint64_t to, uint64_t zero) {
   for (uint32_t i = 1; i < 8; ++i) {
     const uint64_t mask = spread_bits(to >> 8 * i) * 0xFF, next = i < 7 ? line[i + 1] : 0;
     line[i] = ((line[i] & ~mask) | ((line[i] >> 8 | next << 56) & mask)) & ~(spread_bits(zero >> 8 * i) * 0xFF);
+  }
+}
+
+#endif
+
+#if !defined(__AVX512BW__)
+
+// Of a word of a line, the bits at or behind a bit of the line.
+EVENBINS_INLINE uint64_t ones_from(uint32_t at, uint32_t word) {
+  return at <= 64 * word ? ~uint64_t{0} : at >= 64 * word + 64 ? 0 : ~uint64_t{0} << (at & 63);
+}
+EVENBINS_INLINE void open_bits(uint64_t* line, uint32_t x, uint32_t first, uint32_t end) {
+  for (uint32_t j = ((end - 1) >> 6) + 1; j-- > first >> 6;) {
+    const uint64_t to = ones_from(first, j) & ~ones_from(end, j), before = j > 0 ? line[j - 1] : 0;
+    line[j] = (line[j] & ~to) | ((line[j] << x | before >> (64 - x)) & to);
+  }
+}
+EVENBINS_INLINE void close_bits(uint64_t* line, uint32_t x, uint32_t first, uint32_t end) {
+  for (uint32_t j = first >> 6; j <= (end - 1) >> 6; ++j) {
+    const uint64_t to = ones_from(first, j) & ~ones_from(end, j), next = j < 7 ? line[j + 1] : 0;
+    const uint64_t down = (line[j] >> x | next << (64 - x)) & ~ones_from(end - x, j);
+    line[j] = (line[j] & ~to) | (down & to);
   }
 }
 

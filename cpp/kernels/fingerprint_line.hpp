@@ -24,23 +24,13 @@ EVENBINS_INLINE RunEnds nth_bit(RunEnds x, uint32_t n, bool slow_pdep) {
 }
 
 // The low bits of all slots from `slot` on, by one slot up or down; the last one drops out, or becomes 0.
-EVENBINS_INLINE uint64_t bits_from(uint32_t at, uint32_t word) {  // of a word of a line, those at or behind a bit
-  return at <= 64 * word ? ~uint64_t{0} : at >= 64 * word + 64 ? 0 : ~uint64_t{0} << (at & 63);
-}
 EVENBINS_INLINE void open_low_bits(uint64_t* line, const FingerprintShape& g, uint32_t slot) {
-  const uint32_t x = g.low_bits, first = g.low_at + (slot + 1) * x, end = g.low_at + g.slots * x;
-  for (uint32_t j = ((end - 1) >> 6) + 1; j-- > first >> 6;) {
-    const uint64_t to = bits_from(first, j) & ~bits_from(end, j), before = j > 0 ? line[j - 1] : 0;
-    line[j] = (line[j] & ~to) | ((line[j] << x | before >> (64 - x)) & to);
-  }
+  const uint32_t x = g.low_bits;
+  open_bits(line, x, g.low_at + (slot + 1) * x, g.low_at + g.slots * x);
 }
 EVENBINS_INLINE void close_low_bits(uint64_t* line, const FingerprintShape& g, uint32_t slot) {
-  const uint32_t x = g.low_bits, first = g.low_at + slot * x, end = g.low_at + g.slots * x;
-  for (uint32_t j = first >> 6; j <= (end - 1) >> 6; ++j) {
-    const uint64_t to = bits_from(first, j) & ~bits_from(end - x, j), zero = bits_from(end - x, j) & ~bits_from(end, j);
-    const uint64_t next = j < 7 ? line[j + 1] : 0;
-    line[j] = ((line[j] & ~to) | ((line[j] >> x | next << (64 - x)) & to)) & ~zero;
-  }
+  const uint32_t x = g.low_bits;
+  close_bits(line, x, g.low_at + slot * x, g.low_at + g.slots * x);
 }
 
 enum class Removal : uint8_t { absent, removed, makes_room, elsewhere };

@@ -21,12 +21,13 @@
 // every block again from its own fingerprints, and compares.
 //
 // Full: `limit` copies, or a rest that would not fit. To see the latter a key is added, with the rest beyond its room in
-// ordinary memory, and removed again: that leaves the bytes as they were.
+// ordinary memory that was there before, and removed again: that leaves the bytes as they were.
 //
 // Core: [lines, remainder, quotients, group, rest, limit, set, doublings]. Payload: a line of state (copies, 0, entries of
 // the rest, 0 …), the lines of the three levels, the rest.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -37,23 +38,20 @@
 
 namespace evenbins {
 
-// The fingerprints for which the lines have no room: in the payload, and beyond its room in `excess`.
+// The fingerprints for which the lines have no room: in the payload, and beyond its room in `excess`, until the key that
+// moved them there is taken out again.
 class FingerprintRest {
  public:
   static constexpr uint64_t kMostMoved = 256;  // fingerprints that one key can push into the rest
 
   FingerprintRest(uint64_t* words, uint64_t* count, uint64_t room) : words_(words), count_(count), room_(room) {}
-  // Memory for what so many fingerprints need beyond the room, and one key beyond that; for the keys of one of several
-  // threads, as far as they are likely to need it.
-  void reserve(uint64_t fingerprints) { excess_.reserve(excess_.size() + fingerprints + kMostMoved); }
-  void expect(uint64_t keys) {
-    const std::lock_guard lock(mutex);
-    if (*count_ == room_) reserve(keys);
-  }
+  // Memory for so many fingerprints beyond the room, or for what the keys of so many threads can push there.
+  void reserve(uint64_t fingerprints) { excess_.reserve(fingerprints); }
+  void reserve_for(uint64_t threads) { reserve(kMostMoved * threads); }
 
   void add(uint64_t fingerprint) noexcept;
   bool remove(uint64_t fingerprint);
-  bool is_overfull() const { return !excess_.empty(); }
+  bool is_overfull() const { return beyond_.load(std::memory_order_relaxed) != 0; }
   std::span<const uint64_t> stored() const { return {words_, *count_}; }
   const std::vector<uint64_t>& excess() const { return excess_; }
   std::mutex mutex;  // of whatever threads do that add or remove
@@ -62,6 +60,26 @@ class FingerprintRest {
   uint64_t *words_, *count_;
   uint64_t room_;
   std::vector<uint64_t> excess_;
+  std::atomic<uint64_t> beyond_ = 0;  // its size
+};
+
+// Keys that threads could not add: the call that they belong to takes the others back.
+class RefusedKeys {
+ public:
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+  void note() { any_.store(true, std::memory_order_relaxed); }
+  void reserve(uint64_t keys) { keys_.reserve(keys_.size() + keys); }
+  void add(const uint64_t* digests, size_t n);  // no more than there is memory for
+  bool take(uint64_t digest);                   // whether it is one; each once
+  void clear();
+
+ private:
+  struct Key {
+    uint64_t digest, taken;  // of the first of equal ones: how many of them were taken
+  };
+  std::atomic<bool> any_ = false;
+  bool sorted_ = false;
+  std::vector<Key> keys_;
 };
 
 class FingerprintFilter final : public Filter, public ByRange, public SupportsRemoval, public SupportsCounting {
@@ -70,10 +88,12 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   FingerprintFilter(Spec spec, Bits bits);
 
   size_t add_many(const uint64_t* digests, size_t n) override {
-    return is_set_ ? loops_.add_new_many(view_, digests, n, nullptr, true) : loops_.add_many(view_, digests, n, true);
+    refused_.clear();
+    return is_set_ ? loops_.add_new_many(view_, digests, n, nullptr) : loops_.add_many(view_, digests, n);
   }
   size_t add_new_many(const uint64_t* digests, size_t n, uint8_t* out) override {
-    return loops_.add_new_many(view_, digests, n, out, true);
+    refused_.clear();
+    return loops_.add_new_many(view_, digests, n, out);
   }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_.contains_many(view_, digests, n, out);
@@ -101,8 +121,9 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   void add_items(const uint64_t* digests, size_t n) override;
   bool tells_new_items() const override { return true; }
   void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override;
-  // No number of keys certainly fits: all copies of one key but a few go to the rest.
-  bool is_overfull() const override { return rest_.is_overfull(); }
+  // No number of keys certainly fits: all copies of one key but a few go to the rest. From the first key on for which a
+  // thread finds no room none is added; the call takes the others back, and one thread begins anew.
+  bool is_overfull() const override { return refused_.any(); }
   bool adds_every_item() const override { return !is_set_; }
   void remove_items(const uint64_t* digests, size_t n) override;
 
@@ -125,10 +146,15 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
  private:
   // A whole filter of this shape, block by block.
   class Builder;
+  // A thread that adds, with memory for what its keys can push beyond the room of the rest.
+  class Adding;
 
   bool is_set_;
   FingerprintView view_;
   FingerprintRest rest_;
+  RefusedKeys refused_;
+  uint64_t adding_ = 0;            // threads, under the mutex of the rest
+  uint64_t may_refuse_ = 0;        // keys that they work on, likewise
   const FingerprintLoops& loops_;  // of the kernel in force when the filter was made
 };
 

@@ -108,10 +108,9 @@ struct FingerprintLoops {  // for one number of planes, and with or without low 
   void (*contains_many)(const FingerprintView&, const uint64_t* digests, size_t n, uint8_t* out);
   void (*count_many)(const FingerprintView&, const uint64_t* digests, size_t n, int64_t* out);
   void (*remove_many)(const FingerprintView&, const uint64_t* digests, size_t n, uint8_t* out);
-  // Both return how many keys they treated: all, or those before the first for which there was no room. Not `bounded`:
-  // all, and the rest may be overfull afterwards. `out` may be null.
-  size_t (*add_many)(const FingerprintView&, const uint64_t* digests, size_t n, bool bounded);
-  size_t (*add_new_many)(const FingerprintView&, const uint64_t* digests, size_t n, uint8_t* out, bool bounded);
+  // Both return how many keys they treated: all, or those before the first for which there was no room. `out` may be null.
+  size_t (*add_many)(const FingerprintView&, const uint64_t* digests, size_t n);
+  size_t (*add_new_many)(const FingerprintView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
 
 // Slot by slot, for everything that need not be fast. Bytes may lie anywhere, and the last slot may end the line.
