@@ -125,7 +125,7 @@ class ReferenceFingerprint(ReferenceFilter):
     @classmethod
     def from_payload(cls, core: Iterable[int], seed: int, payload: bytes) -> Self:
         """Read a payload: the fingerprints that it holds; ValueError unless they leave these very bytes."""
-        made = cls(*core, seed=seed)
+        made = cls(*core, seed=seed)  # type: ignore[misc]
         c, at = made.shape, STATE
         for elements in made.lines:
             elements += line_elements(payload[at : at + LINE], c.quotients, c.remainder)

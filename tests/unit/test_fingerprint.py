@@ -234,7 +234,9 @@ def test_build_inspect_query_and_merge(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     both = evenbins.load(tmp_path / "both")
     assert (both.count("a"), both.count("line 7")) == (2, 2)
-    assert "fingerprint" in run("inspect", tmp_path / "both").output
+    shown = run("inspect", tmp_path / "both").output
+    assert "multiset" in shown
+    assert "hashes" not in shown
     assert run("query", tmp_path / "both", tmp_path / "a").exit_code == 0
 
 

@@ -1,8 +1,8 @@
 """The core of the fingerprint filter against multisets of fingerprints: every answer, and every byte.
 
-A filter is `_core.Filter` of kind 18, without its public class. Its fingerprints follow from digests, in Python:
-floor(digest · M / 2^64). Whatever is added and removed, answers are exactly those of a Counter of fingerprints, and the
-bytes those of a new filter that got the surviving fingerprints in another order.
+A filter is `_core.Filter` of kind 18, without its public class. Its fingerprints follow from digests, in
+Python: floor(digest · M / 2^64). Whatever is added and removed, answers are exactly those of a Counter of
+fingerprints, and the bytes those of a new filter that got the surviving fingerprints in another order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Core(NamedTuple):
         return self.lines * self.quotients << self.remainder
 
 
-# Remainders without a byte plane (with more than 64 slots, and fewer), with one, two and three; with low bits and without.
+# Remainders without a byte plane (with more than 64 slots, and fewer), with one, two and three; with low bits
+# and without.
 SHAPES = [
     Core(16 * 3, 4, 64, 3), Core(16 * 2, 5, 40, 2), Core(16 * 16, 7, 33, 16), Core(2 * 16 * 7, 8, 64, 7),
     Core(16, 8, 50, 1), Core(16 * 14, 11, 61, 14), Core(16 * 5, 12, 64, 5), Core(3 * 16 * 12, 16, 64, 12),
@@ -109,7 +110,7 @@ def test_churn_is_exact(core: Core, kernel: str) -> None:
     rng = np.random.default_rng(core.remainder)
     f, model = make(core), Counter[int]()
     live = np.empty(0, np.uint64)
-    for load in (0.5, 0.95, 1.1, 0.9, 1.05, 0.2):
+    for load in (0.95, 1.1, 0.9, 0.2):
         wanted = int(load * core.slots)
         if wanted > live.size:
             new = random_digests(rng, wanted - live.size)
@@ -146,21 +147,27 @@ def test_single_calls_are_bulk_calls(core: Core, kernel: str) -> None:
         one.add(key)
     add(many, digests)
     assert payload(one) == payload(many)
-    assert [one._count(key) for key in keys[:500].tolist()] == many._count_from(source(digests[:500]), 1).tolist()
+    assert [one._count(key) for key in keys[:500].tolist()] == many._count_from(
+        source(digests[:500]), 1
+    ).tolist()
     assert [key in one for key in range(2_000)] == many._contains_from(
         source(evenbins.digest_many(np.arange(2_000), seed=1)), 1
     ).tolist()
     half = keys.size // 2
-    assert [one._remove(key) for key in keys[:half].tolist()] == many._remove_from(source(digests[:half]), 1).tolist()
+    assert [one._remove(key) for key in keys[:half].tolist()] == many._remove_from(
+        source(digests[:half]), 1
+    ).tolist()
     assert [one.add_new(key) for key in range(1_000)] == many._add_new_from(
         source(evenbins.digest_many(np.arange(1_000), seed=1)), 1
     ).tolist()
     assert payload(one) == payload(many)
 
 
-@pytest.mark.parametrize("core", [SHAPES[0], SHAPES[3], SHAPES[6], SHAPES[9]], ids=lambda core: f"{core.remainder}")
+@pytest.mark.parametrize(
+    "core", [SHAPES[0], SHAPES[3], SHAPES[6], SHAPES[9]], ids=lambda core: f"{core.remainder}"
+)
 def test_sets(core: Core, kernel: str) -> None:
-    """A set keeps one copy: adding is add_new without an answer; removal is refused by the class in Python."""
+    """A set keeps one copy: adding is add_new without an answer. (The class in Python refuses removal.)"""
     core = core._replace(set=1)
     rng = np.random.default_rng(5)
     f, model = make(core), Counter[int]()
@@ -272,9 +279,10 @@ def test_a_full_filter_refuses_and_does_not_change(kernel: str) -> None:
 
 @pytest.mark.parametrize("as_set", [False, True])
 def test_threads_that_overfill_take_back(as_set: bool) -> None:
-    """A call by several threads for whose keys the rest has no room: as by one thread, up to the first that is refused."""
+    """Several threads for whose keys the rest has no room: as one thread, up to the first that is refused."""
     core = Core(10 * 16 * 4, 8, 64, 4, rest=20, set=int(as_set))
     digests = random_digests(np.random.default_rng(4), core.slots * 5 // 4)
+    digests[1::30] = digests[::30][: digests[1::30].size]  # some are refused of which others are in
     alone, together, new = make(core), make(core), make(core)
     with pytest.raises(_core.FilterFullError) as by_one:
         add(alone, digests)
@@ -294,11 +302,12 @@ def test_merging(core: Core, as_set: bool) -> None:
     """Multisets add, sets unite; a sum that does not fit leaves both as they were."""
     core = core._replace(set=int(as_set))
     rng = np.random.default_rng(6)
-    digests = random_digests(rng, core.slots)
+    digests = random_digests(rng, core.slots * 3 // 4)
+    first, second = digests[: digests.size * 2 // 3], digests[digests.size // 3 :]
     a, b, both = make(core), make(core), make(core)
-    add(a, digests[: core.slots * 2 // 3])
-    add(b, digests[core.slots // 3 :])
-    add(both, np.concatenate([digests[: core.slots * 2 // 3], digests[core.slots // 3 :]]))
+    add(a, first)
+    add(b, second)
+    add(both, np.concatenate([first, second]))
     a._merge(b)
     assert payload(a) == payload(both)
     small = make(core._replace(limit=1_000))
@@ -311,11 +320,11 @@ def test_merging(core: Core, as_set: bool) -> None:
     assert payload(small) == before
 
 
-@pytest.mark.parametrize("core", SHAPES[::2], ids=lambda core: f"{core.remainder}")
+@pytest.mark.parametrize("core", SHAPES[1::3], ids=lambda core: f"{core.remainder}")
 def test_damage_is_found(core: Core) -> None:
-    """Flip bits of a payload that do not only change a remainder: quotients, run ends, unused slots, state, counts.
+    """Flip bits of a payload that do not only change a remainder: quotients, run ends, unused slots, state.
 
-    The bytes are a function of the fingerprints; a file with another remainder in order is a file of other keys.
+    The bytes are a function of the fingerprints: with another remainder in order they are those of others.
     """
     core = core._replace(rest=200)
     rng = np.random.default_rng(7)
@@ -327,13 +336,13 @@ def test_damage_is_found(core: Core) -> None:
     assert 0 < in_rest < 200
     sound = payload(f)
     slots = (512 - core.quotients) // (core.remainder + 1)
-    flips = list(range(0, 512, 3))
-    for line in rng.integers(1, 1 + core.lines, 40).tolist():
+    flips = list(range(0, 512, 17))
+    for line in rng.integers(1, 1 + core.lines, 12).tolist():
         flips += [512 * line + int(bit) for bit in rng.integers(0, core.quotients + slots, 10)]
     level2 = 1 + core.lines
-    for line in rng.integers(level2, level2 + core.lines // core.group, 20).tolist():
+    for line in rng.integers(level2, level2 + core.lines // core.group, 8).tolist():
         flips += [512 * line + int(bit) for bit in rng.integers(0, 64 + 448 // (core.remainder + 5), 10)]
-    flips += [8 * len(sound) - 1 - 64 * word for word in range(200 - in_rest)]
+    flips += [8 * len(sound) - 1 - 64 * word for word in range(0, 200 - in_rest, 20)]
     for bit in flips:
         damaged = bytearray(sound)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -349,9 +358,9 @@ def test_cores_that_no_filter_has() -> None:
     good = Core(16 * 3, 8, 64, 3)
     make(good)
     for wrong in (
-        good._replace(lines=16), good._replace(lines=0), good._replace(remainder=3), good._replace(remainder=29),
-        good._replace(quotients=31), good._replace(quotients=65), good._replace(group=0), good._replace(group=17),
-        good._replace(limit=0), good._replace(set=2), good._replace(doublings=5), good._replace(lines=3 << 44, remainder=20),
+        {"lines": 16}, {"lines": 0}, {"lines": 3 << 44, "remainder": 20}, {"remainder": 3}, {"remainder": 29},
+        {"quotients": 31}, {"quotients": 65}, {"group": 0}, {"group": 17}, {"limit": 0}, {"set": 2},
+        {"doublings": 5},
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"must|may"):
-            make(wrong)
+            make(good._replace(**wrong))

@@ -53,7 +53,10 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
         if plan.block_bits is not None and stats.loads:
             facts += _about_blocks(plan, stats)
         usual = plan.hashing in ("independent", "lanes")
-        facts.append(("hashes", f"{plan.hashes}" + ("" if usual else f" by {plan.hashing} hashing")))
+        if plan.hashes:
+            facts.append(("hashes", f"{plan.hashes}" + ("" if usual else f" by {plan.hashing} hashing")))
+        if plan.semantics is not None:
+            facts.append(("semantics", plan.semantics))
     else:
         facts += _about_plan(plan.to_dict(), stats.to_dict())
     seed = structure.seed

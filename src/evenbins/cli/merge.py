@@ -10,7 +10,7 @@ The files that are merged are opened read-only; the result is written in one ste
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_, iadd, ior
 from typing import Any
@@ -70,7 +70,7 @@ def merge(files: tuple[str, ...], output: str, as_json: bool) -> None:
 def _merge_bits(first: str, head: Any, others: list[tuple[str, Any]]) -> Any:
     """Merge filters or sketches of one plan."""
     merged = head.copy()
-    join = iadd if getattr(head, "semantics", None) == "multiset" else ior
+    join: Callable[[Any, Any], Any] = iadd if getattr(head, "semantics", None) == "multiset" else ior
     for path, other in others:
         try:
             merged = join(merged, other)

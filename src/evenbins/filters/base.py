@@ -247,6 +247,18 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         answers = self._contains_from(source, _bulk.checked_threads(threads))
         return answers if shape is None else answers.reshape(shape)
 
+    def _remove_all(self, keys: object, digests: bool, threads: int | None) -> npt.NDArray[np.bool_]:
+        """Remove many keys, of a filter that can."""
+        source, shape = _bulk.key_source(keys, digests=digests, single="remove(key)")
+        removed = self._remove_from(source, _bulk.checked_threads(threads))
+        return removed if shape is None else removed.reshape(shape)
+
+    def _count_all(self, keys: object, digests: bool, threads: int | None) -> npt.NDArray[np.int64]:
+        """Count the copies of many keys, of a filter that can."""
+        source, shape = _bulk.key_source(keys, digests=digests, single="count(key)")
+        counts = self._count_from(source, _bulk.checked_threads(threads)).view(np.int64)  # by this name
+        return counts if shape is None else counts.reshape(shape)
+
     # --- the filter as a whole ---------------------------------------------------------------------
 
     def __ior__(self, other: Self) -> Self:

@@ -30,7 +30,6 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk
 from evenbins._bulk import Key
 from evenbins.filters.base import BaseFilter, planned_by
 from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats, Request
@@ -299,10 +298,7 @@ class CountingBloomFilter(BaseFilter):
         >>> c.remove_many(["a", "a", "b"])
         array([ True, False,  True])
         """
-        source, shape = _bulk.key_source(keys, digests=digests, single="remove(key)")
-        limit = _bulk.checked_threads(threads)
-        removed = self._remove_from(source, limit)
-        return removed if shape is None else removed.reshape(shape)
+        return self._remove_all(keys, digests, threads)
 
     def count(self, key: Key, /) -> int:
         """Return how often a key has been added, at most: the least of its counters.
@@ -324,9 +320,7 @@ class CountingBloomFilter(BaseFilter):
         >>> c.count_many(["a", "c"])
         array([20,  0])
         """
-        source, shape = _bulk.key_source(keys, digests=digests, single="count(key)")
-        counts = self._count_from(source, _bulk.checked_threads(threads)).view(np.int64)  # by this name
-        return counts if shape is None else counts.reshape(shape)
+        return self._count_all(keys, digests, threads)
 
     # --- the filter as a whole ---------------------------------------------------------------------
 

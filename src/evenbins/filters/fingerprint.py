@@ -24,7 +24,7 @@ theory/fingerprint.py predicts what the levels hold, and what a look-up reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, SupportsFloat, SupportsIndex
 
@@ -35,6 +35,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins.filters.base import BaseFilter, planned_by
+from evenbins.filters.from_keys import number_of
 from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats
 from evenbins.filters.set_algebra import require_same_plan
 from evenbins.theory import fingerprint as theory
@@ -143,7 +144,7 @@ class FingerprintPlan(FilterPlan):
 
     @property
     def load_unit(self) -> str:
-        """What a block's load counts."""
+        """What the load of a line counts."""
         return "keys"
 
 
@@ -253,6 +254,10 @@ class FingerprintFilter(BaseFilter):
 
     Examples
     --------
+    >>> FingerprintFilter.from_keys(["apple", "pear", "apple"], 1e-3).capacity
+    3
+    >>> FingerprintFilter.from_keys(["apple", "pear", "apple"], 1e-3, semantics="set").capacity
+    2
     >>> f = FingerprintFilter(10_000, fpr=1e-6)
     >>> f.add_many(["apple", "apple", "pear"])
     >>> f.count("apple"), "pear" in f, "plum" in f
@@ -285,34 +290,8 @@ class FingerprintFilter(BaseFilter):
         return SEMANTICS[self._numbers.set]
 
     @classmethod
-    def from_keys(
-        cls,
-        keys: object,
-        fpr: float | None = None,
-        *,
-        digests: bool = False,
-        threads: int | None = None,
-        **options: Any,
-    ) -> Self:
-        """Build a filter that holds these keys: a multiset all of them, a set the different ones.
-
-        A multiset is planned for as many keys as are given, copies counted, a set for slightly more
-        different keys than there are. Parameters and errors are those of `BloomFilter.from_keys`.
-
-        Examples
-        --------
-        >>> keys = ["apple", "pear", "apple"]
-        >>> FingerprintFilter.from_keys(keys, 1e-3).capacity
-        3
-        >>> FingerprintFilter.from_keys(keys, 1e-3, semantics="set").capacity
-        2
-        """
-        if options.get("semantics", "multiset") == "multiset" and options.get("capacity") is None:
-            if not isinstance(keys, Sized) and not digests:
-                seed, limit = arguments.seed(options.get("seed", 0)), _bulk.checked_threads(threads)
-                keys, digests = _core.digest_from(_bulk.key_source(keys)[0], seed, limit), True
-            options["capacity"] = max(_size_of(keys), 1)
-        return super().from_keys(keys, fpr, digests=digests, threads=threads, **options)
+    def _holds_copies(cls, options: dict[str, Any]) -> bool:
+        return options.get("semantics", "multiset") == "multiset"
 
     # --- keys in and out ---------------------------------------------------------------------------
 
@@ -337,7 +316,7 @@ class FingerprintFilter(BaseFilter):
         """
         whole = hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__")
         limit, copies = self._numbers.limit, self._state()[0]
-        if whole and not self._numbers.set and (rows := _size_of(keys)) > limit - copies:
+        if whole and not self._numbers.set and (rows := number_of(keys)) > limit - copies:
             raise _full(
                 f"the filter holds {copies} of at most {limit} keys: {rows} more do not fit, and none was "
                 "added. Plan for more keys"
@@ -424,9 +403,7 @@ class FingerprintFilter(BaseFilter):
         self._require_multiset(
             "remove", "removing a key could remove another one that shares its fingerprint"
         )
-        source, shape = _bulk.key_source(keys, digests=digests, single="remove(key)")
-        removed = self._remove_from(source, _bulk.checked_threads(threads))
-        return removed if shape is None else removed.reshape(shape)
+        return self._remove_all(keys, digests, threads)
 
     def count(self, key: Key, /) -> int:
         """Return how many copies of the key's fingerprint are in.
@@ -439,7 +416,7 @@ class FingerprintFilter(BaseFilter):
     def count_many(
         self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """Answer `count(key)` for many keys; takes what `add_many` takes.
+        """Count the copies of many keys, as `count` does; takes what `add_many` takes.
 
         Examples
         --------
@@ -450,9 +427,7 @@ class FingerprintFilter(BaseFilter):
         """
         if self._numbers.set:
             return self.contains_many(keys, digests=digests, threads=threads).astype(np.int64)
-        source, shape = _bulk.key_source(keys, digests=digests, single="count(key)")
-        counts = self._count_from(source, _bulk.checked_threads(threads)).view(np.int64)  # by this name
-        return counts if shape is None else counts.reshape(shape)
+        return self._count_all(keys, digests, threads)
 
     # --- two filters -------------------------------------------------------------------------------
 
@@ -552,9 +527,3 @@ def _full(message: str) -> Exception:
     error: Any = _core.FilterFullError(message)
     error.added = 0
     return error  # type: ignore[no-any-return]
-
-
-def _size_of(keys: object) -> int:
-    """Return the number of keys of a collection."""
-    shape = getattr(keys, "shape", None)
-    return math.prod(shape) if isinstance(shape, tuple) else len(keys)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._keywords import check_names
 
-__all__ = ["FromKeys", "can_be_read_again", "distinct_keys"]
+__all__ = ["FromKeys", "can_be_read_again", "distinct_keys", "number_of"]
 
 _PRECISION = 16  # of the sketch that counts: 64 kB, an error of 0.4 %
 _DEVIATIONS = 3
@@ -49,7 +49,7 @@ class FromKeys:
 
         The different keys are counted by a HyperLogLog, and a little more than its estimate is planned for:
         1.2 % more keys than there are in the mean, at most 2.5 % more, and not fewer, except for one filter
-        in several hundred.
+        in several hundred. A multiset of fingerprints is planned for all keys, copies counted.
 
         Parameters
         ----------
@@ -82,11 +82,18 @@ class FromKeys:
         threads = _bulk.checked_threads(threads)
         if options.get(cls._capacity_name) is None:
             seed = arguments.seed(options.get("seed", 0))
-            keys, digests, count = _counted(keys, seed, digests=digests, threads=threads)
+            copies = cls._holds_copies(options)
+            keys, digests, count = _counted(keys, seed, digests=digests, threads=threads, copies=copies)
             options[cls._capacity_name] = cls._capacity_for(count)
         made: Any = cls(**options)
         made.add_many(keys, digests=digests, threads=threads)
         return made  # type: ignore[no-any-return]
+
+    @classmethod
+    def _holds_copies(cls, options: dict[str, Any]) -> bool:
+        """Return whether a filter with these options takes room for each copy of a key."""
+        del options
+        return False
 
     @classmethod
     def _capacity_for(cls, count: int) -> int:
@@ -102,23 +109,34 @@ def distinct_keys(keys: object, *, seed: int = 0, digests: bool = False, threads
     return _counted(keys, seed, digests=digests, threads=_bulk.checked_threads(threads))[2]
 
 
-def _counted(keys: object, seed: int, *, digests: bool, threads: int) -> tuple[object, bool, int]:
-    """Return keys that can be read once more, whether they are digests, and how many are different."""
+def _counted(
+    keys: object, seed: int, *, digests: bool, threads: int, copies: bool = False
+) -> tuple[object, bool, int]:
+    """Return keys that can be read once more, whether they are digests, and how many are different.
+
+    With `copies`, how many there are.
+    """
     if isinstance(keys, Set | Mapping | KeysView | range) and not digests:  # they know that all differ
         return keys, False, len(keys)
     if digests:
         keys = _bulk.digest_array(keys)
     elif not can_be_read_again(keys):
         keys, digests = _core.digest_from(_bulk.key_source(keys)[0], seed, threads), True
+    if copies:
+        return keys, digests, number_of(keys)
     from evenbins.sketches.hyperloglog import HyperLogLog
 
     sketch = HyperLogLog(_PRECISION, seed=seed)
     sketch.add_many(keys, digests=digests, threads=threads)
     found = sketch.stats()
     most = round(found.keys * (1.0 + _DEVIATIONS * found.error))
+    return keys, digests, min(most, number_of(keys))
+
+
+def number_of(keys: object) -> int:
+    """Return the number of keys of an array or another collection."""
     shape = getattr(keys, "shape", None)
-    rows = math.prod(shape) if isinstance(shape, tuple) else len(keys)  # type: ignore[arg-type]
-    return keys, digests, min(most, rows)
+    return math.prod(shape) if isinstance(shape, tuple) else len(keys)  # type: ignore[arg-type]
 
 
 def can_be_read_again(keys: object) -> bool:

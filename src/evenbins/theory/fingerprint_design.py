@@ -71,14 +71,14 @@ class Shape(NamedTuple):
 
 
 def copies_limit(keys: int) -> int:
-    """Return how many copies a filter takes that is planned for so many keys.
+    """Return how many copies a filter takes that is planned for so many keys: 1 % more, 2**48 at most.
 
     Examples
     --------
     >>> copies_limit(1000), copies_limit(99)
     (1010, 99)
     """
-    return keys + keys // 100
+    return min(keys + keys // 100, 2**48)
 
 
 def rest_limit(keys: int) -> int:
