@@ -87,11 +87,14 @@ def test_the_wheel_has_every_python_file_of_the_package(names: list[str]) -> Non
 
 
 def test_the_wheel_has_nothing_else(names: list[str]) -> None:
-    """No tests, no C++, no libraries or headers of the build: one package and what describes it."""
+    """No tests, no C++ but the text of the GPU's kernels, no libraries or headers of the build."""
     tops = {name.split("/")[0] for name in names}
     assert {re.sub(r"-.*", "", top) for top in tops} == {"evenbins"}
     assert all(top == "evenbins" or top.endswith(".dist-info") for top in tops)
-    kinds = {Path(name).suffix for name in names if name.startswith("evenbins/")}
+    text = "evenbins/cuda/text/"
+    assert {Path(name).suffix for name in names if name.startswith(text)} == {".cuh", ".hpp"}
+    ours = [name for name in names if name.startswith("evenbins/") and not name.startswith(text)]
+    kinds = {Path(name).suffix for name in ours}
     assert not kinds & {".cpp", ".hpp", ".h", ".a", ".o", ".cmake", ".txt", ".pyc"}
     assert not [name for name in names if "test" in name.lower() or name.endswith("conftest.py")]
 

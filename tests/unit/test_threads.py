@@ -35,6 +35,11 @@ def one_thread(kind: Kind, keys: Any, capacity: int = 20_000) -> Any:
     return f
 
 
+def roomy(kind: Kind, keys: int) -> int:
+    """A capacity for so many keys: few, unless the filter refuses more than it was planned for."""
+    return max(keys, 1) if kind.runs else 5000
+
+
 def assert_holds(kind: Kind, f: Any, keys: Any, expected: Any) -> None:
     """The filter got these keys, nobody knows in which order: it is `expected`, if orders leave no trace."""
     f._check()
@@ -69,10 +74,10 @@ def test_any_number_of_threads_leaves_the_same_bytes_and_answers(kind: Kind) -> 
     "n", [0, 1, 1023, 1024, 1025, 2047, 2048, 2049, 14_335, 14_336, 65_535, 65_537, 131_073]
 )
 def test_any_number_of_keys(threads: int, n: int, class_kind: Kind) -> None:
-    keys = NUMBERS[:n]
-    f = class_kind(5000)
+    keys, capacity = NUMBERS[:n], roomy(class_kind, n)
+    f = class_kind(capacity)
     f.add_many(keys, threads=threads)
-    assert f == one_thread(class_kind, keys, 5000)
+    assert f == one_thread(class_kind, keys, capacity)
     assert f.contains_many(keys, threads=threads).all()
     assert f.contains_many(keys, threads=threads).shape == (n,)
 
@@ -180,9 +185,10 @@ def _kinds_and_threads() -> Iterator[Any]:
 def test_exactly_the_keys_before_a_bad_one_are_in(kind: Kind, threads: int) -> None:
     """Around the share of one thread (2**16 items: keys, or positions of k hashes), and at random."""
     n = 200_000
-    share = 65_536 // kind().plan.hashes
+    share = 65_536 // max(kind().plan.hashes, 1)
+    capacity = roomy(kind, n)
     drawn = random.Random(threads).sample(range(n), 3)
-    expected, before = kind(5000), 0
+    expected, before = kind(capacity), 0
     for at in sorted(
         {*BAD_AT, *drawn, share - 1, share, share + 1, 2 * share, 3 * share - 1, 7 * share, n - 1}
         & set(range(n))
@@ -192,7 +198,7 @@ def test_exactly_the_keys_before_a_bad_one_are_in(kind: Kind, threads: int) -> N
         column = pa.array(NUMBERS[:n], mask=mask)
         expected.add_many(NUMBERS[before:at])
         before = at
-        f = kind(5000)
+        f = kind(capacity)
         with pytest.raises(ValueError, match=rf"^keys\[{at}\]: .*null"):
             f.add_many(column, threads=threads)
         assert f == expected, at
