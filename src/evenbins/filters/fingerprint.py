@@ -291,7 +291,7 @@ class FingerprintFilter(BaseFilter):
 
     @classmethod
     def _holds_copies(cls, options: dict[str, Any]) -> bool:
-        return options.get("semantics", "multiset") == "multiset"
+        return bool(options.get("semantics", "multiset") == "multiset")
 
     # --- keys in and out ---------------------------------------------------------------------------
 
