@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from evenbins.cuda._keys import Strings
     from evenbins.cuda.errors import DeviceError
     from evenbins.cuda.filters import DeviceFilter, build, to_device
     from evenbins.cuda.sketches import DeviceSketch
+    from evenbins.cuda.strings import Strings
 
 __all__ = ["DeviceError", "DeviceFilter", "DeviceSketch", "Strings", "build", "to_device"]
 
 __getattr__ = lazy_names(
     globals(),
     {
-        "_keys": "Strings",
         "errors": "DeviceError",
         "filters": "DeviceFilter build to_device",
         "sketches": "DeviceSketch",
+        "strings": "Strings",
     },
 )

@@ -14,22 +14,12 @@ import cupy
 import numpy as np
 
 from evenbins.cuda.errors import DeviceError
+from evenbins.cuda.strings import Strings
 
-__all__ = ["DeviceKeys", "Strings", "answers_for", "device_keys", "stream_of"]
+__all__ = ["DeviceKeys", "answers_for", "device_keys", "stream_of"]
 
 _CUDA = 2  # the number of GPUs in DLPack
 _NONE = np.uint64(0)
-
-
-class Strings(NamedTuple):
-    """Strings in device memory, as Arrow and cuDF lay them out: string i is data[offsets[i]:offsets[i + 1]].
-
-    `data` holds bytes (uint8), `offsets` int32 or int64, one more than there are strings; each is anything
-    with `__cuda_array_interface__` or DLPack.
-    """
-
-    data: Any
-    offsets: Any
 
 
 class DeviceKeys(NamedTuple):

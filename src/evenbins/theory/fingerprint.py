@@ -1,5 +1,7 @@
 """The fingerprint filter: what its lines hold, what they pass on, and so what a look-up reads.
 
+The way of a key::
+
     digest ──▶ fingerprint F = (line i, quotient q, remainder r), one of M = lines * quotients * 2**bits
 
     level 1   a line holds the runs of its first quotients, up to s slots; the first run that does not fit,
