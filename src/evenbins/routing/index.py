@@ -75,7 +75,7 @@ class LruIndex:
             self._remove_holder(block, node)
 
     def _remove_holder(self, block: int, node: int) -> None:
-        left = self._holders.pop(block) & ~(1 << node)
+        left = self._holders.pop(block, 0) & ~(1 << node)
         if left:
             self._holders[block] = left
 

@@ -201,14 +201,15 @@ class PrefixRouter:
             place, reason = self._pick(chain, work, depths)
             depth = depths[place.number]
             load = work if self._counts_requests else _missing(work, len(chain), depth)
+            for block in reversed(chain):  # the first block is needed longest: it is the most recent
+                self._index.note(block, place.number)
+            choice = Choice(self, place, depth, reason, load)
             place.load += load
             place.requests += 1
             self._routed += 1
             self._in_flight += 1
             self._reasons[reason] += 1
-            for block in reversed(chain):  # the first block is needed longest: it is the most recent
-                self._index.note(block, place.number)
-        return Choice(self, place, depth, reason, load)
+            return choice
 
     def done(self, choice: Choice) -> None:
         """Take a request's work off its node; a second call for the same choice does nothing.
