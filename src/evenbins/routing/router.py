@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -74,20 +73,16 @@ class RouterStats(ReprMixin):
     Attributes
     ----------
     nodes, serving : nodes; those that are not drained
-    routed : requests so far
-    in_flight : those that are not done
-    prefix, hash, load, new : requests by the reason of their choice; see `Choice`
+    reasons : requests by the reason of their choice; see `Choice`
+    routed, in_flight : requests so far; those that are not done
     entries : blocks in the index, once for each node that holds them
     """
 
     nodes: int
     serving: int
+    reasons: dict[str, int]
     routed: int
     in_flight: int
-    prefix: int
-    hash: int
-    load: int
-    new: int
     entries: int
 
 
@@ -131,7 +126,7 @@ class PrefixRouter:
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong type or outside its range.
+        An argument is not what it must be.
 
     Examples
     --------
@@ -167,7 +162,7 @@ class PrefixRouter:
             self._add_place(name, weight)
         self._serving = list(self._places.values())
         self._routed, self._in_flight = 0, 0
-        self._reasons: Counter[str] = Counter()
+        self._reasons = dict.fromkeys(("prefix", "hash", "load", "new"), 0)
         self._lock = threading.RLock()  # a signal's handler may route, too
 
     # --- requests -------------------------------------------------------------------------------------------
@@ -292,10 +287,10 @@ class PrefixRouter:
     def stats(self) -> RouterStats:
         """Return what has been routed, and why."""
         with self._lock:
-            counts = {reason: self._reasons[reason] for reason in ("prefix", "hash", "load", "new")}
             return RouterStats(
                 nodes=len(self._places), serving=len(self._serving), routed=self._routed,
-                in_flight=self._in_flight, entries=len(self._index), **counts,
+                in_flight=self._in_flight, entries=len(self._index),
+                reasons=dict(self._reasons),
             )  # fmt: skip
 
     # --- decisions ------------------------------------------------------------------------------------------

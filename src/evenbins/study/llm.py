@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from evenbins import _show
-from evenbins._arguments import error, integer, real, type_error
+from evenbins._arguments import error, integer, one_of, real, type_error
 from evenbins._arguments import seed as checked_seed
 from evenbins.routing.router import Choice, PrefixRouter
 from evenbins.study.compressed_files import CompressedError, open_named
@@ -98,7 +98,7 @@ class LlmRow:
     max_load: float | None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class LlmReport:
     """What a trace did to the replicas, under each policy.
 
@@ -436,11 +436,8 @@ def _fraction(hits: int, requests: Sequence[LlmRequest]) -> float:
 
 
 def _checked_policies(policies: Iterable[str]) -> list[str]:
-    known = (*POLICIES, *FURTHER)
     remedy = "Pass a list such as ['prefix', 'score']"
-    if isinstance(policies, str):
-        raise type_error("policies", "a list of names", policies, remedy)
-    chosen = list(dict.fromkeys(policies))
-    if not chosen or not set(chosen) <= set(known):
-        raise error("policies", f"some of {', '.join(known)}", chosen, remedy)
-    return chosen
+    names = () if isinstance(policies, str) else dict.fromkeys(policies)
+    if not names:
+        raise type_error("policies", "a list of at least one name", policies, remedy)
+    return [one_of("policies", name, (*POLICIES, *FURTHER), remedy) for name in names]
