@@ -23,6 +23,7 @@ MODULES = [
     "evenbins.cluster.sharded_redis",
     "evenbins.compat.huggingface",
     "evenbins.compat.scrapy",
+    "evenbins.compat.uhashring",
     "evenbins.deduplication",
     "evenbins.design",
     "evenbins.rings.forwarding",
