@@ -10,7 +10,9 @@ its import sends every key where it went before, and rings with the same nodes a
 
 What is different: an argument that the constructor does not know is a TypeError; a call that raises changes
 nothing; a node whose `vnodes` change has as many points at once; `runtime` and names with an underscore are
-missing. Where two points fall together, which hashes of 32 bits may do, the node added last has it.
+missing. Where two points fall together, as hashes of 32 bits may do, the node added last has it. (uhashring
+2.3 also keeps the old points of a node whose weight changes, and its `regenerate` does not call `weight_fn`;
+while nodes only join and leave it is the same.)
 
 What is new: with `epsilon`, `with ring.lease(key) as node` counts uses under way, and no admission lifts a
 node above ceil((1 + epsilon) * leases * points / all points), the new one counted. Threads may share a ring.
