@@ -33,6 +33,8 @@ import numpy as np
 import uvicorn
 
 from evenbins.cluster.http import Router, RouterConfig
+from evenbins.cluster.http_keys import RequestKey
+from evenbins.cluster.http_pool import Place, Pool
 from evenbins.study.ring import ring as study_ring
 
 POLICIES = ("jump", "clockwise", "hash", "round-robin", "least-loaded")
@@ -128,21 +130,25 @@ class Counting(Router):
         self.loads_now = dict.fromkeys(upstreams, 0)
         self.most = self.admissions = self.over = 0
 
-    @contextlib.asynccontextmanager
-    async def _admit(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
-        async with self._choose(key, failed) as name:
-            self.loads_now[name] += 1
-            self.admissions += 1
-            in_flight = sum(self.loads_now.values())
-            self.over += self.loads_now[name] > math.ceil((1 + self.bound) * in_flight / len(self.loads_now))
-            self.most = max(self.most, self.loads_now[name])
-            try:
-                yield name
-            finally:
-                self.loads_now[name] -= 1
+    async def admit(self, pool: Pool, key: RequestKey, failed: tuple[str, ...]) -> Place:
+        """Count an admission."""
+        place = await self.choose(pool, key, failed)
+        name = place.name
+        self.loads_now[name] += 1
+        self.admissions += 1
+        in_flight = sum(self.loads_now.values())
+        self.over += self.loads_now[name] > math.ceil((1 + self.bound) * in_flight / len(self.loads_now))
+        self.most = max(self.most, self.loads_now[name])
 
-    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
-        return super()._admit(key, failed)
+        def leave() -> None:
+            self.loads_now[name] -= 1
+            place.release()
+
+        return Place(name, place.reason, releases=(leave,))
+
+    async def choose(self, pool: Pool, key: RequestKey, failed: tuple[str, ...]) -> Place:
+        """Choose a replica."""
+        return await pool.admit(key, failed)
 
 
 class RoundRobin(Counting):
@@ -152,8 +158,9 @@ class RoundRobin(Counting):
         super().__init__(upstreams, **options)
         self._turn = itertools.cycle(upstreams)
 
-    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
-        return contextlib.nullcontext(next(self._turn))
+    async def choose(self, pool: Pool, key: RequestKey, failed: tuple[str, ...]) -> Place:
+        """Choose the next one."""
+        return Place(next(self._turn), "turn")
 
 
 class LeastLoaded(Counting):
@@ -163,10 +170,11 @@ class LeastLoaded(Counting):
         super().__init__(upstreams, **options)
         self._turn = itertools.count()
 
-    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
+    async def choose(self, pool: Pool, key: RequestKey, failed: tuple[str, ...]) -> Place:
+        """Choose the least loaded one."""
         names = list(self.loads_now)
         first = next(self._turn) % len(names)
-        return contextlib.nullcontext(min(names[first:] + names[:first], key=self.loads_now.__getitem__))
+        return Place(min(names[first:] + names[:first], key=self.loads_now.__getitem__), "load")
 
 
 @dataclass
@@ -199,7 +207,8 @@ def make(policy: str, urls: list[str], epsilon: float) -> Counting:
         router = Counting(urls, epsilon=epsilon, **options)
         if policy == "clockwise":
             ring = study_ring(urls, policy="clockwise", layout="sparse", copies=7, epsilon=epsilon)
-            router._fleet.ring = router._fleet.health._ring = ring
+            fleet = router.pools["default"].fleet
+            fleet.ring = fleet.health._ring = ring
     router.bound = epsilon
     return router
 

@@ -16,10 +16,14 @@ MODULES = [
     "sharded_redis",
     "http",
     "http_bodies",
+    "http_breaker",
+    "http_client",
     "http_config",
+    "http_exchange",
     "http_headers",
     "http_keys",
     "http_metrics",
+    "http_pool",
     "shared_loads",
 ]
 
@@ -42,8 +46,9 @@ from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import RedisLoads
 from evenbins.cluster.http import Router, RouterConfig
 RingHasher()
+Router(RouterConfig(["http://a:1"]))
 for make in (lambda: RingMemcache(["a:1"]), lambda: ShardedRedis(["a:1"]), lambda: AsyncShardedRedis(["a:1"]),
-             lambda: RedisLoads(None, "x"), lambda: Router(RouterConfig(["http://a:1"]))):
+             lambda: RedisLoads(None, "x")):
     try:
         make()
     except ImportError as error:
@@ -53,5 +58,4 @@ for make in (lambda: RingMemcache(["a:1"]), lambda: ShardedRedis(["a:1"]), lambd
     assert done.stdout.splitlines() == [
         "pymemcache is not installed: pip install 'evenbins[memcached]'",
         *["redis is not installed: pip install 'evenbins[redis]'"] * 3,
-        "httpx is not installed: pip install 'evenbins[route]'",
     ]

@@ -107,21 +107,20 @@ def test_replicas_that_are_gone_and_not_yet_marked_down_are_a_502():
     go(test())
 
 
-def test_a_router_without_descriptors_blames_no_replica():
+def test_a_router_without_descriptors_blames_no_replica(monkeypatch):
     async def test():
-        async with before(Scripted(), failures=1) as (router, _, client):
-
-            class Exhausted:
-                async def handle_async_request(self, request):
-                    cause = OSError("All connection attempts failed")
-                    cause.__cause__ = OSError(errno.EMFILE, "Too many open files")
-                    raise httpx.ConnectError("All connection attempts failed") from cause
-
-                async def aclose(self):
-                    pass
-
+        async with before(Scripted(), failures=1) as (router, _, _):
             (name,) = router.ring.names
-            router._transports[name] = Exhausted()
+            loop = asyncio.get_running_loop()
+
+            async def exhausted(*arguments, **options):
+                cause = OSError("All connection attempts failed")
+                cause.__cause__ = OSError(errno.EMFILE, "Too many open files")
+                raise cause
+
+            monkeypatch.setattr(loop, "create_connection", exhausted)
+            router.pools["default"].connections[name].close()
+            client = httpx.AsyncClient(transport=httpx.ASGITransport(router), base_url="http://router")
             assert (await client.get("/")).status_code == 502
             assert router.ring.states == {name: "up"}
 
@@ -366,8 +365,6 @@ def test_this_machine_may_drain_by_any_of_its_loopback_addresses(peer, status):
 
 
 def test_a_connection_whose_answer_was_read_to_its_end_is_used_again():
-    """The check for bytes after an answer looks into httpcore: where it cannot, no connection is kept."""
-
     async def count(reader, writer):
         connections.append(1)
         await Scripted()(reader, writer)

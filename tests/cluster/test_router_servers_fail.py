@@ -26,6 +26,7 @@ from evenbins import HashRing, NoNodesError
 from evenbins.cluster.fleet import AsyncFleet, Fleet
 from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.http import Router, RouterConfig
+from evenbins.cluster.http_keys import RequestKey
 from evenbins.cluster.memcached import RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
@@ -361,9 +362,10 @@ def test_loads_that_redis_refuses_say_why(stores):
             async with fleet(1) as (inner, _, replicas):  # a router goes on by counts of its own
                 router = Router(RouterConfig(list(replicas), limit=1, loads=AsyncRedisLoads(own, "wrong")))
                 await own.set("{wrong}:" + next(iter(replicas)), "text")
-                async with router._admit("key", ()) as name:
-                    assert name in inner.ring.names
-                assert router.metrics.shared_errors == 1
+                place = await router.pools["default"].admit(RequestKey("key", (1,)))
+                assert place.name in inner.ring.names
+                place.release()
+                assert router.status()["shared_errors"] == 1
                 await router.close()
 
     go(test())

@@ -1,6 +1,6 @@
 """The command `evenbins route`: a reverse proxy that sends equal keys to the same replica.
 
-    evenbins route --upstream http://127.0.0.1:8001 --upstream http://127.0.0.1:8002=2.5 --key json:prompt:256
+    evenbins route --upstream http://a:8001 --upstream http://b:8001=2.5 --key messages --policy score
 
 SIGTERM and SIGINT drain it: no new connection is accepted, requests under way are finished (at most --grace
 seconds), exit code 0. Manners and errors are those of the package, which registers the command.
@@ -31,8 +31,20 @@ __all__ = ["route", "serve"]
     "--upstream", "upstreams", multiple=True, metavar="URL[=WEIGHT]", help="A replica; several times."
 )
 @click.option(
-    "--key", default="path", show_default=True, metavar="RULE",
-    help="path, url, header:NAME or json:FIELD[:CHARS], such as json:messages.0.content:256.",
+    "--key", multiple=True, metavar="RULE",
+    help="messages, prompt, json:FIELD[:CHARS], header:NAME, client, url or path; several times: the first "
+    "that applies.  [default: path]",
+)  # fmt: skip
+@click.option(
+    "--policy", type=click.Choice(("hash", "prefix", "score")), default="hash", show_default=True,
+    help="hash: the key's replica; prefix, score: one that has the prompt's beginning.",
+)  # fmt: skip
+@click.option("--block-bytes", type=SIZE, default=1024, show_default=True, help="Of a prompt, in a block.")
+@click.option("--hash-blocks", type=COUNT, default=2, show_default=True, help="First blocks that are a key.")
+@click.option("--cache-blocks", type=COUNT, default=16_384, show_default=True, help="Of a replica's cache.")
+@click.option(
+    "--load", type=click.Choice(("work", "requests")), default="work", show_default=True,
+    help="Of prefix and score: bytes of prompts until the answer begins, or requests until it ends.",
 )  # fmt: skip
 @click.option("--epsilon", type=RATE, help="Excess in flight over a replica's share.  [default: 0.25]")
 @click.option("--limit", type=COUNT, help="Instead: requests in flight per replica, times its weight.")
@@ -50,7 +62,13 @@ __all__ = ["route", "serve"]
     help="Seconds between pieces of an answer, for a request's head, for 16 KiB of its body.",
 )  # fmt: skip
 @click.option("--total-timeout", type=float, help="Seconds for a whole exchange.  [default: any]")
-@click.option("--max-body", type=SIZE, default=2**20, show_default=True, help="Bytes, where json is the key.")
+@click.option(
+    "--max-body",
+    type=SIZE,
+    default=2**20,
+    show_default=True,
+    help="Bytes of a body that are parsed for its key.",
+)
 @click.option(
     "--body-buffer", type=SIZE, default=2**20, show_default=True,
     help="Bytes of a body that are received before its request takes a place at a replica.",
@@ -82,6 +100,7 @@ def route(
         if url in weights:
             raise click.ClickException(f"--upstream {url} is given twice: give it a weight, such as {url}=2")
         weights[url] = weight
+    options["key"] = options["key"] or "path"
     if trusted_proxies:
         options["trusted_proxies"] = () if trusted_proxies == ("none",) else trusted_proxies
     from evenbins.cluster.http import Router, RouterConfig

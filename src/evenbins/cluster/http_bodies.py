@@ -17,11 +17,15 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evenbins.cluster.http_headers import Scope, answer_headers
 
-__all__ = ["Answer", "ClientGoneError", "Receive", "RequestBody", "Send", "SlowClientError", "TooLargeError"]
+if TYPE_CHECKING:
+    from evenbins.cluster.http_client import Response
+    from evenbins.cluster.http_pool import Place
+
+__all__ = ["Answer", "ClientGoneError", "Receive", "RequestBody", "Send", "SlowClientError"]
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -37,10 +41,6 @@ class ClientGoneError(Exception):
 
 class SlowClientError(Exception):
     """The client did not send its request, or did not read its answer, in time."""
-
-
-class TooLargeError(Exception):
-    """The body is longer than may be kept."""
 
 
 class RequestBody:
@@ -84,14 +84,9 @@ class RequestBody:
             self._pieces = [b"".join(self._pieces)]
             self.exists = self._size > 0
 
-    async def whole(self, most: int) -> bytes:
-        """Receive the body and return it; TooLargeError if it has more than `most` bytes."""
-        if self._length > most:
-            raise TooLargeError
-        await self.buffer(most)
-        if not self.complete or self._size > most:
-            raise TooLargeError
-        return b"".join(self._pieces)
+    def whole(self, most: int) -> bytes | None:
+        """Return the body, if all of it was received and has at most `most` bytes."""
+        return self._pieces[0] if self.exists and self.complete and self._size <= most else None
 
     def to_send(self) -> bytes | AsyncIterator[bytes] | None:
         """Return the body for a request to a replica; None if there is none."""
@@ -152,24 +147,37 @@ class Answer:
     def __init__(self, send: Send, timeout: float) -> None:
         self._send_message, self._timeout = send, timeout
         self.begun = False
+        self.status, self.sent = 0, 0  # the status; bytes of the body so far
         self.delivered = False  # all but the end of it
 
-    async def relay(self, response: Any, *, close: bool) -> None:
+    async def relay(self, response: Response, place: Place, *, close: bool, told: bool = False) -> None:
         """Send a replica's answer in the pieces in which it comes; `end` is left to do."""
-        status: int = response.status_code
-        await self._start(status, answer_headers(status, response.headers.raw), close)
-        async for piece in response.stream:
+        status = response.status
+        headers = answer_headers(status, response.headers)
+        if told:
+            headers += [
+                (b"x-evenbins-upstream", place.name.encode()),
+                (b"x-evenbins-depth", b"%d" % place.depth),
+                (b"x-evenbins-reason", place.reason.encode()),
+            ]
+        await self._start(status, headers, close)
+        place_waits = True
+        while piece := await response.read():
+            if place_waits:
+                place.answered()
+                place_waits = False
             await self._piece(piece)
         self.delivered = True
 
     async def write(
-        self, status: int, text: str, *, close: bool, headers: list[tuple[bytes, bytes]] | None = None
-    ) -> None:
+        self, status: int, text: str, *, close: bool, headers: list[tuple[bytes, bytes]] | None = None,
+        retry_after: int = 1,
+    ) -> None:  # fmt: skip
         """Send an answer of the router's own; `end` is left to do."""
         data = text.encode()
         lines = [(b"content-length", b"%d" % len(data))]
         lines += headers or [(b"content-type", b"text/plain; charset=utf-8")]
-        lines += [(b"retry-after", b"1")] if status == 503 else []
+        lines += [(b"retry-after", b"%d" % retry_after)] if status in (429, 503) else []
         await self._start(status, lines, close)
         await self._piece(data)
         self.delivered = True
@@ -179,11 +187,12 @@ class Answer:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]], close: bool) -> None:
-        self.begun = True
+        self.begun, self.status = True, status
         headers = [*headers, (b"connection", b"close")] if close else headers
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _piece(self, data: bytes) -> None:
+        self.sent += len(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _send(self, message: Message) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "TrustedProxies",
     "answer_error",
     "answer_headers",
+    "client_address",
     "is_forwarding",
     "raw_path",
     "request_error",
@@ -35,6 +36,8 @@ _Headers = Iterable[tuple[bytes, bytes]]
 Scope = MutableMapping[str, Any]
 """Of an ASGI request."""
 THIS_MACHINE = ("127.0.0.0/8", "::1")
+
+_MOST_KNOWN = 4096
 
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer trailers "
@@ -55,6 +58,7 @@ class TrustedProxies:
             rule = "several networks, not one str"
             raise arguments.type_error("trusted_proxies", rule, networks, f"Pass [{networks!r}]")
         self.names = tuple(networks)
+        self._known: dict[str, bool] = {}  # addresses that were asked for; reading one takes time
         rule = "addresses or networks such as 10.0.0.7 or 10.0.0.0/8"
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         for each in self.names:
@@ -66,6 +70,14 @@ class TrustedProxies:
                 raise arguments.error("trusted_proxies", rule, each, "Names are not looked up") from None
 
     def __contains__(self, address: str) -> bool:
+        known = self._known.get(address)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[address] = self._contains(address)
+        return known
+
+    def _contains(self, address: str) -> bool:
         try:
             found = ipaddress.ip_address(address)
         except ValueError:
@@ -175,6 +187,17 @@ def answer_headers(status: int, headers: _Headers) -> list[tuple[bytes, bytes]]:
     if status == 204:
         dropped |= {b"content-length"}  # RFC 9110, 8.6; a client may wait for that many bytes
     return [(name.lower(), value) for name, value in headers if name.lower() not in dropped]
+
+
+def client_address(scope: Scope, trusted: TrustedProxies) -> str:
+    """Return the address of a request's client: the last one that no trusted proxy has."""
+    peer: str = (scope.get("client") or ("",))[0]
+    if (peer or "127.0.0.1") not in trusted:
+        return peer
+    chain = [
+        each.strip() for each in _joined(scope["headers"], b"x-forwarded-for").decode("latin-1").split(",")
+    ]
+    return next((each for each in reversed(chain) if each and each not in trusted), chain[0] or peer)
 
 
 def raw_path(scope: Scope) -> bytes:

@@ -19,7 +19,7 @@ class Metrics:
     ----------
     requests : answers by (upstream, status)
     broken : requests by upstream whose connection broke, or whose answer was malformed
-    rejected : requests that met no upstream, by reason: full, down, bad_request, too_large
+    rejected : requests that met no upstream, by reason: full, queue, down, bad_request
     aborted : requests that ended early or in an error, by reason: client, slow_client, upstream, timeout
     """
 
@@ -28,7 +28,6 @@ class Metrics:
         self.broken: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self.aborted: Counter[str] = Counter()
-        self.shared_errors = 0
         self._first_byte: dict[str, list[int]] = {}
         self._seconds: Counter[str] = Counter()
 
@@ -63,7 +62,7 @@ class Metrics:
             _family("aborted_total", "counter", "Requests that ended early or in an error.",
                     (((("reason", name),), n) for name, n in sorted(self.aborted.items()))),
             _family("shared_errors_total", "counter", "Shared loads that could not be read.",
-                    [((), self.shared_errors)]),
+                    [((), status["shared_errors"])]),
             self._histogram(),
         ]  # fmt: skip
         return "".join(rows)

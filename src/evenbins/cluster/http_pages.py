@@ -48,7 +48,7 @@ def drain_or_undrain(router: Router, page: str, method: str, scope: Scope) -> tu
     if not local or b"origin" in names or any(map(is_forwarding, names)):
         return 403, "only programs on this machine may do that\n"
     given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("upstream", [])
-    if len(given) != 1 or given[0] not in router.ring.names:
+    if len(given) != 1 or given[0] not in router.status()["upstreams"]:
         return 400, "name one upstream, as /-/status writes it: /-/drain?upstream=URL\n"
     (router.drain if page == "/-/drain" else router.undrain)(given[0])
     return 200, json.dumps({given[0]: router.status()["upstreams"][given[0]]["state"]}) + "\n"

@@ -1,14 +1,15 @@
-"""Replicas of a router: their URLs, and what httpx and httpcore leave to be found out about a connection."""
+"""Replicas of a router: their URLs, and why a connection to one failed."""
 
 from __future__ import annotations
 
 import errno
-from typing import Any
+import functools
+import ssl
 from urllib.parse import urlsplit
 
 from evenbins import _arguments as arguments
 
-__all__ = ["Upstream", "check_url", "close_if_more_comes", "is_exhausted"]
+__all__ = ["Upstream", "check_url", "is_exhausted"]
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 
@@ -22,6 +23,16 @@ class Upstream:
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.host = parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii")
         self.path = parts.path.rstrip("/").encode()
+        self.secure = parts.scheme == "https"
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what a connection needs for TLS; None for plain HTTP."""
+        return _tls_context() if self.secure else None
+
+
+@functools.cache
+def _tls_context() -> ssl.SSLContext:
+    return ssl.create_default_context()  # it takes time to load certificates
 
 
 def check_url(url: object) -> str:
@@ -38,18 +49,6 @@ def check_url(url: object) -> str:
     if not good or not url.isprintable() or " " in url:
         raise arguments.error("an upstream", rule, url, "Leave out user, query and fragment")
     return url
-
-
-async def close_if_more_comes(response: Any, method: str) -> None:
-    """Close a connection on which more than the answer came or may come: it would begin the next answer."""
-    bodiless = method == "HEAD" or response.status_code in (204, 304)
-    announced = response.headers.get("content-length", "0") != "0" or "transfer-encoding" in response.headers
-    try:
-        state = response.stream._httpcore_stream._stream._connection._h11_state
-        if state.trailing_data[0] or (bodiless and announced):
-            state.send_failed()  # the pool closes it
-    except AttributeError:  # another httpcore: no connection is reused
-        await response.extensions["network_stream"].aclose()
 
 
 def is_exhausted(error: BaseException) -> bool:

@@ -33,11 +33,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import math
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from evenbins import _arguments as arguments
@@ -330,14 +331,25 @@ class AsyncRedisLoads(_Loads):
     @contextlib.asynccontextmanager
     async def admit(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> AsyncIterator[str]:
         """Hold a place, as `RedisLoads.admit` does."""
+        node, release = await self.take(ring, key, avoid=avoid)
+        try:
+            yield node
+        finally:
+            release()
+
+    async def take(
+        self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()
+    ) -> tuple[str, Callable[[], None]]:
+        """Take a place until the function that comes with its node is called, which does not wait."""
         lease = self._new_lease()
         try:
             node = await run_async(self._take(lease, ring, key, avoid))
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._keep_renewing())
-            yield node
-        finally:
+        except BaseException:
             self._release(lease)
+            raise
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep_renewing())
+        return node, functools.partial(self._release, lease)
 
     def _drop(self, key: str, lease: str) -> None:
         """Release a lease without waiting: whoever is being cancelled cannot wait."""

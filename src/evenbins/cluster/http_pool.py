@@ -1,0 +1,429 @@
+"""The replicas of one model: which one gets a request, how many it has, who waits, which are alive.
+
+    admit(key) ── room? ──▶ Place(name, depth, reason) ── answered() ──▶ release()
+                  │ none
+                  └──▶ queue, first come first served ── `wait` seconds ──▶ RingFullError
+
+Policies: "hash" is a lease on a ring (`HashRing.lease`), bounded by requests in flight. "prefix" and "score"
+are those of `evenbins.routing.PrefixRouter`, with a load in bytes of prompts that end at the first byte of
+the answer; `limit`, if there is one, bounds requests in flight at each replica, too.
+
+Health is the fleet's (fleet.py, health.py) in all cases: replicas that are down or drained take nothing new.
+Those with an open breaker are passed over as long as another one can serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from evenbins.cluster.fleet import AsyncFleet
+from evenbins.cluster.http_breaker import Breaker
+from evenbins.cluster.http_client import Connections, UpstreamError
+from evenbins.cluster.http_config import RouterConfig
+from evenbins.cluster.http_keys import RequestKey
+from evenbins.cluster.http_upstreams import Upstream
+from evenbins.rings import HashRing, Lease, NoNodesError, RingFullError
+from evenbins.routing.router import Choice, PrefixRouter
+
+__all__ = ["Place", "Pool", "QueueFullError"]
+
+_IDLE = 1.5  # seconds that a connection is kept for the next request
+_NAP = 0.05  # a limit may rise without a place coming back: whoever waits looks again
+_PAUSE = 1.0  # seconds without asking Redis after it failed
+
+
+class QueueFullError(RingFullError):
+    """As many requests wait as may."""
+
+
+class Place:
+    """A request's place at a replica.
+
+    Attributes
+    ----------
+    name : the replica
+    depth : blocks of its prompt that the replica should still have
+    reason : "hash", "prefix", "new", "load" (the wanted one was full) or "retry" (it failed)
+    """
+
+    __slots__ = ("_releases", "_work_done", "depth", "name", "reason")
+
+    def __init__(
+        self, name: str, reason: str, depth: int = 0, *, work_done: Callable[[], object] | None = None,
+        releases: tuple[Callable[[], object], ...] = (),
+    ) -> None:  # fmt: skip
+        self.name, self.reason, self.depth = name, reason, depth
+        self._work_done, self._releases = work_done, releases
+
+    def answered(self) -> None:
+        """Note that the first byte of the answer has come: the prompt is read."""
+        if self._work_done is not None:
+            self._work_done()
+
+    def release(self) -> None:
+        """Give the place back, once."""
+        releases, self._releases = self._releases, ()
+        for release in releases:
+            release()
+
+
+class Pool:
+    """Replicas that serve the same model.
+
+    Attributes
+    ----------
+    fleet : the ring and its health
+    connections : to each replica
+    jumps : requests sent elsewhere because their replica was full
+    """
+
+    def __init__(self, config: RouterConfig, upstreams: Iterable[str], weights: Mapping[str, float]) -> None:
+        self.config = config
+        names = tuple(upstreams)
+        weights = {name: weights.get(name, 1.0) for name in names}
+        epsilon = 0.25 if config.epsilon is None and config.limit is None else config.epsilon
+        self.fleet: AsyncFleet = AsyncFleet(
+            names, probe=self._probe, broken=(UpstreamError, OSError), epsilon=epsilon, limit=config.limit,
+            weights=weights, seed=config.seed, wait=config.wait, failures=config.failures,
+            backoff=config.backoff, on_change=self._on_change,
+        )  # fmt: skip
+        self.prefix: PrefixRouter | None = None
+        if config.policy != "hash":
+            self.prefix = PrefixRouter(
+                names, policy=config.policy, epsilon=0.25 if config.epsilon is None else config.epsilon,
+                cache_blocks=config.cache_blocks, load=config.load, weights=weights, seed=config.seed,
+            )  # fmt: skip
+        self.connections: dict[str, Connections] = {}
+        self._urls: dict[str, Upstream] = {}
+        self.breakers: dict[str, Breaker] = {}
+        for name in names:
+            self._prepare(name)
+        self.in_flight: Counter[str] = Counter()
+        self.jumps = self.shared_errors = 0
+        self._bad: Counter[str] = Counter()  # checks in a row that failed
+        self._queue: deque[_Waiter] = deque()
+        self._ask_again = 0.0
+
+    @property
+    def ring(self) -> HashRing:
+        """The ring."""
+        return self.fleet.ring
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._queue)
+
+    # --- places -----------------------------------------------------------------------------------------
+
+    async def admit(self, key: RequestKey, failed: tuple[str, ...] = ()) -> Place:
+        """Return a place for a request, after those that wait already.
+
+        Raises
+        ------
+        QueueFullError, RingFullError
+            Too many wait; there was no room in time.
+        NoNodesError
+            No replica serves.
+        """
+        loads = self.config.loads
+        if loads is not None and time.monotonic() >= self._ask_again:
+            place = await self._shared_place(key, failed)
+            if place is not None:
+                return place
+        if not self._queue:
+            try:
+                place = self._try(key, failed)
+            except NoNodesError:
+                if failed or not self.config.wait:
+                    raise
+            else:
+                if place is not None:
+                    return place
+        if not self.config.wait:
+            raise RingFullError("all upstreams are at their limit of requests: try again")
+        if len(self._queue) >= self.config.queue:
+            raise QueueFullError(f"{len(self._queue)} requests wait for an upstream: try again")
+        return await self._wait_for_place(key, failed)
+
+    async def _wait_for_place(self, key: RequestKey, failed: tuple[str, ...]) -> Place:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.wait
+        waiter = _Waiter()
+        self._queue.append(waiter)
+        error: Exception = RingFullError("all upstreams are at their limit of requests: try again")
+        try:
+            while (left := deadline - loop.time()) > 0:
+                await waiter.sleep(min(left, _NAP))
+                if self._queue[0] is waiter:
+                    try:
+                        place = self._try(key, failed)
+                    except NoNodesError as none:
+                        error = none
+                        if failed:
+                            break
+                    else:
+                        if place is not None:
+                            return place
+            raise error
+        finally:
+            self._queue.remove(waiter)
+            self._wake()  # there may be room for the next one, too
+
+    def _wake(self) -> None:
+        if self._queue:
+            self._queue[0].wake()
+
+    def _try(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
+        """Return a place; None if there is no room now."""
+        now = time.monotonic()
+        blocked = tuple(name for name, each in self.breakers.items() if each.blocks(now))
+        choose = self._try_ring if self.prefix is None else self._try_prefix
+        place = None
+        if blocked:
+            with contextlib.suppress(NoNodesError):
+                place = choose(key, failed + blocked, not failed)
+        if place is None:
+            place = choose(key, failed, not failed)
+        if place is not None:
+            if failed:
+                place.reason = "retry"
+            if place.name in self.breakers:
+                self.breakers[place.name].begin(now)
+        return place
+
+    def _try_ring(self, key: RequestKey, avoid: tuple[str, ...], counts: bool) -> Place | None:
+        lease: Lease = self.ring.lease(key.key, avoid=avoid)
+        try:
+            name = lease.acquire()
+        except RingFullError:
+            if avoid and not set(self.ring.candidates(key.key)) - set(avoid):
+                raise NoNodesError("no upstream is left to ask") from None
+            return None
+        home = not counts or name == self.ring.node(key.key)
+        self.jumps += not home
+        return self._place(name, "hash" if home else "load", 0, None, lease.release)
+
+    def _try_prefix(self, key: RequestKey, avoid: tuple[str, ...], counts: bool) -> Place | None:
+        assert self.prefix is not None
+        serving = [name for name, state in self.ring.states.items() if state == "up" and name not in avoid]
+        if not serving:
+            raise NoNodesError("no upstream is left to ask")
+        limit = self.config.limit
+        if limit is not None:
+            weights = self.ring.weights
+            serving = [name for name in serving if self.in_flight[name] < math.ceil(limit * weights[name])]
+            if not serving:
+                return None
+        choice = self._route_among(self.prefix, serving, key)
+        self.jumps += counts and choice.reason == "load"
+        done = self.prefix.done
+        first_byte = None if self.config.load == "requests" else lambda: done(choice)
+        return self._place(choice.node, choice.reason, choice.depth, first_byte, lambda: done(choice))
+
+    @staticmethod
+    def _route_among(prefix: PrefixRouter, serving: list[str], key: RequestKey) -> Choice:
+        """Route to one of these: the others are drained for the time of this decision."""
+        allowed = set(serving)
+        hidden = [name for name in prefix.names if name not in allowed]
+        for name in hidden:
+            prefix.drain(name)
+        try:
+            return prefix.route(key.blocks, key.work)
+        finally:
+            for name in hidden:
+                prefix.mark_up(name)
+
+    def _place(
+        self, name: str, reason: str, depth: int, work_done: Callable[[], object] | None,
+        *releases: Callable[[], object],
+    ) -> Place:  # fmt: skip
+        self.in_flight[name] += 1
+        last = (lambda: self._leave(name),)
+        return Place(name, reason, depth, work_done=work_done, releases=releases + last)
+
+    def _leave(self, name: str) -> None:
+        self.in_flight[name] -= 1
+        self._wake()
+
+    async def _shared_place(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
+        """Return a place by the counts that routers share; None if they cannot be asked."""
+        assert self.config.loads is not None
+        try:
+            name, release = await self.config.loads.take(self.ring, key.key, avoid=failed)
+        except (RingFullError, NoNodesError):
+            raise
+        except Exception:  # whatever Redis or its client say: requests go on
+            self.shared_errors += 1
+            self._ask_again = time.monotonic() + _PAUSE
+            return None
+        home = bool(failed) or name == self.ring.node(key.key)
+        self.jumps += not home
+        return self._place(name, "retry" if failed else "hash" if home else "load", 0, None, release)
+
+    # --- what requests meet -----------------------------------------------------------------------------
+
+    def answered(self, name: str, status: int) -> None:
+        """Note an answer of a replica."""
+        self.fleet.health.succeeded(name)
+        breaker = self.breakers.get(name)
+        if breaker is not None:
+            if status < 500:
+                breaker.succeeded()
+            else:
+                self._count_failure(name, breaker)
+
+    def not_connected(self, name: str, error: BaseException, epoch: int) -> None:
+        """Note that a replica could not be connected to."""
+        self.fleet.health.failed(name, error, epoch=epoch)
+        if name in self.breakers:
+            self._count_failure(name, self.breakers[name])
+
+    def abandoned(self, name: str) -> None:
+        """Note that a request ended without an answer, and without blame."""
+        if name in self.breakers:
+            self.breakers[name].abandoned()
+
+    def _count_failure(self, name: str, breaker: Breaker) -> None:
+        now = time.monotonic()
+        if breaker.failed(now):
+            others = sum(each.state != "closed" for each in self.breakers.values() if each is not breaker)
+            if 2 * (others + 1) <= len(self.breakers):
+                breaker.open(now)
+            else:
+                breaker.succeeded()
+
+    # --- replicas ---------------------------------------------------------------------------------------
+
+    def _prepare(self, name: str) -> None:
+        config = self.config
+        self._urls[name] = upstream = Upstream(name)
+        secure = upstream.tls_context()
+        self.connections[name] = Connections(
+            upstream, connect_timeout=config.connect_timeout, idle=_IDLE, secure=secure
+        )
+        if config.breaker_failures is not None:
+            self.breakers[name] = Breaker(
+                config.breaker_failures, config.breaker_window, config.breaker_pause
+            )
+
+    def url(self, name: str) -> Upstream:
+        """Return the parts of a replica's URL."""
+        return self._urls[name]
+
+    def add(self, name: str, weight: float = 1.0) -> None:
+        """Add a replica; those that are there keep all keys but its share."""
+        self.fleet.health.add(name, weight)
+        if self.prefix is not None:
+            self.prefix.add_node(name, weight)
+        self._prepare(name)
+        self._wake()
+
+    def remove(self, name: str) -> None:
+        """Remove a replica; its requests under way go on to their ends."""
+        self.fleet.health.remove(name)
+        if self.prefix is not None:
+            self.prefix.remove_node(name)
+        self.connections.pop(name).close()
+        self.breakers.pop(name, None)
+        del self._urls[name]
+
+    def set_weight(self, name: str, weight: float) -> None:
+        """Change the weight of a replica."""
+        self.ring.set_weight(name, weight)
+        if self.prefix is not None:
+            self.prefix.set_weight(name, weight)
+        self._wake()
+
+    def _on_change(self, name: str, state: str) -> None:
+        self._wake()
+
+    async def close(self) -> None:
+        """End probes, close idle connections."""
+        await self.fleet.close()
+        for each in self.connections.values():
+            each.close()
+
+    # --- health -----------------------------------------------------------------------------------------
+
+    async def _probe(self, name: str) -> None:
+        """Ask a replica for its health, or just connect; raises if that fails."""
+        config, upstream = self.config, self._urls[name]
+        if config.health_path is None:
+            opened = asyncio.open_connection(upstream.hostname, upstream.port)
+            _, writer = await asyncio.wait_for(opened, config.health_timeout)
+            writer.close()
+            return
+        headers = [(b"host", upstream.host), (b"user-agent", b"evenbins"), (b"accept", b"*/*")]
+        target = upstream.path + config.health_path.encode()
+        async with asyncio.timeout(config.health_timeout):
+            response = await self.connections[name].send(
+                "GET", target, headers, None, timeout=config.health_timeout
+            )
+            try:
+                while await response.read():
+                    pass
+            finally:
+                response.close()
+        if response.status >= 400:
+            raise ConnectionError(f"{config.health_path} answered {response.status}")
+
+    async def check_all(self) -> None:
+        """Ask all replicas that are up for their health."""
+        status = self.fleet.health.status()
+        await asyncio.gather(*(self._check(name) for name, each in status.items() if each["alive"]))
+
+    async def _check(self, name: str) -> None:
+        epoch = self.fleet.health.epoch(name)
+        try:
+            await self._probe(name)
+        except Exception as error:  # whatever it meets, it is not healthy
+            self._bad[name] += 1
+            if self._bad[name] >= self.config.failures:
+                self._bad[name] = 0
+                self.fleet.health.failed(name, error, epoch=epoch, at_once=True)
+        else:
+            self._bad[name] = 0
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return the state, weight, requests in flight and failures of each replica."""
+        weights = self.ring.weights
+        loads = self.prefix.loads() if self.prefix is not None else {}
+        servers: dict[str, dict[str, Any]] = {}
+        for name, each in self.fleet.health.status().items():
+            servers[name] = each | {"in_flight": self.in_flight[name], "weight": weights[name]}
+            if name in loads:
+                servers[name]["load"] = loads[name]
+            if name in self.breakers:
+                servers[name]["breaker"] = self.breakers[name].state
+        return servers
+
+
+class _Waiter:
+    """A request in the queue."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until `wake`, or so long."""
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        timer = loop.call_later(seconds, self.wake)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+
+    def wake(self) -> None:
+        """End the sleep."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
