@@ -573,11 +573,12 @@ def test_drain_by_request_from_this_machine():
             under_way = asyncio.create_task(client.get(mine))
             await soon(lambda: router.status()["in_flight"] == 1)
             answer = await client.post("/-/drain", params={"upstream": name})
-            assert answer.json() == {name: "draining"}
+            assert answer.json()[name]["state"] == "draining"
             assert (await client.get(mine)).json()["replica"] == other
             replicas[name].hold.set()
             assert (await under_way).json()["replica"] == name
-            assert (await client.post("/-/undrain", params={"upstream": name})).json() == {name: "up"}
+            answer = await client.post("/-/undrain", params={"upstream": name})
+            assert answer.json()[name]["state"] == "up"
             assert (await client.get(mine)).json()["replica"] == name
             assert (await client.get("/-/drain", params={"upstream": name})).status_code == 405
             assert (await client.post("/-/drain", params={"upstream": "http://x"})).status_code == 400

@@ -18,8 +18,8 @@ from http_replicas import fleet, go, raw, served, soon
 from uvicorn.server import ServerState
 
 from evenbins.cluster.http import Router, RouterConfig
+from evenbins.cluster.http_admin import answer_change
 from evenbins.cluster.http_headers import request_error
-from evenbins.cluster.http_pages import drain_or_undrain
 from evenbins.cluster.http_protocol import protocol
 
 # --- what hostile clients and replicas must not bring about ---------------------------------------------
@@ -357,11 +357,8 @@ def test_this_machine_may_drain_by_any_of_its_loopback_addresses(peer, status):
     """A socket that listens on [::] shows clients of IPv4 by mapped addresses."""
     router = Router(RouterConfig(["http://127.0.0.1:1"]))
     scope = {"headers": [], "client": (peer, 1), "query_string": b"upstream=http://127.0.0.1:1"}
-    assert drain_or_undrain(router, "/-/drain", "POST", scope)[0] == status
-    assert (
-        drain_or_undrain(router, "/-/drain", "POST", scope | {"headers": [(b"x_forwarded_for", b"")]})[0]
-        == 403
-    )
+    assert answer_change(router, "drain", "POST", scope)[0] == status
+    assert answer_change(router, "drain", "POST", scope | {"headers": [(b"x_forwarded_for", b"")]})[0] == 403
 
 
 def test_a_connection_whose_answer_was_read_to_its_end_is_used_again():

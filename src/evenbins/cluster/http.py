@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from evenbins import _arguments as arguments
@@ -71,6 +71,8 @@ class Router:
         Counts, see `http_metrics.Metrics`.
     pools
         The replicas of `upstreams` ("default") and of each pool of the configuration.
+    on_change
+        Called with (change, parameters) after a request changed replicas, see `http_admin`.
 
     Examples
     --------
@@ -84,8 +86,10 @@ class Router:
             raise arguments.type_error("config", "a RouterConfig", config, "Pass RouterConfig(upstreams, …)")
         self.config, self.metrics = config, Metrics()
         self.repeats = 0
+        self.on_change: Callable[[str, Mapping[str, str]], object] | None = None
         self.pools: dict[str, Pool] = {}
         self._checking: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Future[None]] = set()  # pools that were replaced
         self._started = False
         self._use(config)
         for name, upstreams in _upstreams(config):
@@ -174,9 +178,10 @@ class Router:
         return await pool.admit(key, failed)
 
     async def _check_all(self) -> None:
-        while True:
+        while self.config.health_path is not None:
             await asyncio.gather(*(pool.check_all() for pool in self.pools.values()))
             await asyncio.sleep(self.config.health_interval)
+        self._checking = None
 
     # --- replicas ---------------------------------------------------------------------------------------
 
@@ -192,6 +197,30 @@ class Router:
             if upstream in pool.connections:
                 return pool
         raise KeyError(upstream)
+
+    def reconfigure(self, config: RouterConfig) -> None:
+        """Use another configuration for new requests; those under way end as they began.
+
+        Replicas that stay keep their states and loads. If an option changes by which requests are placed
+        (policy, epsilon, limit, seed, …), loads are counted anew: requests under way do not count in them.
+        """
+        wanted = dict(_upstreams(config))
+        kept = {name: pool for name, pool in self.pools.items() if pool.is_compatible(config)}
+        for name in self.pools.keys() - (wanted.keys() & kept.keys()):
+            closing = asyncio.ensure_future(self.pools[name].close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        pools = {}
+        for name, upstreams in wanted.items():
+            if name in kept:
+                kept[name].reconfigure(config, upstreams)
+                pools[name] = kept[name]
+            else:
+                pools[name] = Pool(config, upstreams, config.weights or {})
+        self.pools = pools
+        self._use(config)
+        if self._started:
+            self.start()
 
     def drain(self, upstream: str) -> None:
         """Send nothing new to a replica; what is under way goes on."""

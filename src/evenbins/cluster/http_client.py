@@ -284,18 +284,16 @@ class Response:
 class Connections:
     """The connections to one replica. Use it inside one event loop."""
 
-    def __init__(
-        self, upstream: Upstream, *, connect_timeout: float, idle: float, secure: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, upstream: Upstream, *, idle: float, secure: ssl.SSLContext | None = None) -> None:
         self._upstream, self._secure = upstream, secure
-        self._connect_timeout, self._idle_seconds = connect_timeout, idle
+        self._idle_seconds = idle
         self._idle: deque[_Connection] = deque()  # the last one used at the right
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def send(
         self, method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]],
-        body: bytes | AsyncIterator[bytes] | None, *, timeout: float,
+        body: bytes | AsyncIterator[bytes] | None, *, connect_timeout: float, timeout: float,
     ) -> Response:  # fmt: skip
         """Send a request; return its answer, whose head has come. `Response.close` must follow.
 
@@ -304,7 +302,7 @@ class Connections:
         UpstreamError
             It failed; a `ConnectError` or `ConnectTimeoutError` before anything was sent.
         """
-        connection = self._take_idle() or await self._connect()
+        connection = self._take_idle() or await self._connect(connect_timeout)
         reusable = False
         try:
             whole = await self._write(connection, method, target, headers, body, timeout)
@@ -321,19 +319,19 @@ class Connections:
             if not reusable:
                 self.give_back(connection, reusable=False)
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self, seconds: float) -> _Connection:
         loop = asyncio.get_running_loop()
         upstream = self._upstream
         options: dict[str, Any] = {}
         if self._secure is not None:
             options = {"ssl": self._secure, "server_hostname": upstream.hostname}
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(seconds):
                 _, connection = await loop.create_connection(
                     lambda: _Connection(loop), upstream.hostname, upstream.port, **options
                 )
         except TimeoutError:
-            raise ConnectTimeoutError(f"no connection within {self._connect_timeout:g} s") from None
+            raise ConnectTimeoutError(f"no connection within {seconds:g} s") from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA does not know
             raise ConnectError(f"no connection: {error}") from error
         return connection

@@ -188,8 +188,9 @@ class Exchange:
         heard = False
         try:
             response = await pool.connections[name].send(
-                scope["method"], target, headers, body.to_send(), timeout=config.read_timeout
-            )
+                scope["method"], target, headers, body.to_send(), connect_timeout=config.connect_timeout,
+                timeout=config.read_timeout,
+            )  # fmt: skip
             try:
                 heard = True
                 pool.answered(name, response.status)

@@ -1,20 +1,18 @@
-"""Pages of a router's own, under /-/: metrics, status, healthy, drain, undrain."""
+"""Pages of a router's own, under /-/: metrics, status, healthy, and the changes of http_admin.py."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
 
+from evenbins.cluster.http_admin import CHANGES, answer_change
 from evenbins.cluster.http_bodies import Answer, RequestBody
-from evenbins.cluster.http_headers import THIS_MACHINE, Scope, TrustedProxies, is_forwarding
+from evenbins.cluster.http_headers import Scope
 
 if TYPE_CHECKING:
     from evenbins.cluster.http import Router
 
-__all__ = ["answer_page", "drain_or_undrain"]
-
-_LOOPBACK = TrustedProxies(THIS_MACHINE)
+__all__ = ["answer_page"]
 
 
 async def answer_page(router: Router, scope: Scope, body: RequestBody, answer: Answer) -> None:
@@ -31,24 +29,13 @@ async def answer_page(router: Router, scope: Scope, body: RequestBody, answer: A
     elif page == "/-/healthy" and reading:
         up = any(each["state"] == "up" for each in router.status()["upstreams"].values())
         status, text = (200, "ok\n") if up else (503, "no upstream is up\n")
-    elif page in ("/-/drain", "/-/undrain"):
-        status, text = drain_or_undrain(router, page, method, scope)
+    elif page.removeprefix("/-/") in CHANGES:
+        status, text = answer_change(router, page.removeprefix("/-/"), method, scope)
+        if status == 401:
+            headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain; charset=utf-8")]
     else:
-        status, text = 404, "pages are /-/metrics, /-/status, /-/healthy, /-/drain\n"
+        status, text = (
+            404,
+            "pages are /-/metrics, /-/status, /-/healthy, /-/drain and others: see docs/routing.md\n",
+        )
     await answer.write(status, text, close=not body.complete, headers=headers)
-
-
-def drain_or_undrain(router: Router, page: str, method: str, scope: Scope) -> tuple[int, str]:
-    """Drain or undrain, if whoever asks may: a program on this machine, no web page, no other proxy."""
-    if method != "POST":
-        return 405, "use POST\n"
-    names = [name.lower() for name, _ in scope["headers"]]
-    client = scope.get("client")  # none: a Unix socket
-    local = not client or client[0] in _LOOPBACK
-    if not local or b"origin" in names or any(map(is_forwarding, names)):
-        return 403, "only programs on this machine may do that\n"
-    given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("upstream", [])
-    if len(given) != 1 or given[0] not in router.status()["upstreams"]:
-        return 400, "name one upstream, as /-/status writes it: /-/drain?upstream=URL\n"
-    (router.drain if page == "/-/drain" else router.undrain)(given[0])
-    return 200, json.dumps({given[0]: router.status()["upstreams"][given[0]]["state"]}) + "\n"

@@ -37,6 +37,9 @@ _IDLE = 1.5  # seconds that a connection is kept for the next request
 _NAP = 0.05  # a limit may rise without a place coming back: whoever waits looks again
 _PAUSE = 1.0  # seconds without asking Redis after it failed
 
+_BREAKER = ("breaker_failures", "breaker_window", "breaker_pause")
+_PLACEMENT = ("policy", "epsilon", "limit", "seed", "cache_blocks", "load", "failures", "backoff")
+
 
 class QueueFullError(RingFullError):
     """As many requests wait as may."""
@@ -302,12 +305,12 @@ class Pool:
     # --- replicas ---------------------------------------------------------------------------------------
 
     def _prepare(self, name: str) -> None:
-        config = self.config
         self._urls[name] = upstream = Upstream(name)
-        secure = upstream.tls_context()
-        self.connections[name] = Connections(
-            upstream, connect_timeout=config.connect_timeout, idle=_IDLE, secure=secure
-        )
+        self.connections[name] = Connections(upstream, idle=_IDLE, secure=upstream.tls_context())
+        self._add_breaker(name)
+
+    def _add_breaker(self, name: str) -> None:
+        config = self.config
         if config.breaker_failures is not None:
             self.breakers[name] = Breaker(
                 config.breaker_failures, config.breaker_window, config.breaker_pause
@@ -333,6 +336,29 @@ class Pool:
         self.connections.pop(name).close()
         self.breakers.pop(name, None)
         del self._urls[name]
+
+    def reconfigure(self, config: RouterConfig, upstreams: Iterable[str]) -> None:
+        """Take over options that `is_compatible` with those before, and another set of replicas."""
+        before, self.config = self.config, config
+        weights = config.weights or {}
+        wanted = {name: weights.get(name, 1.0) for name in upstreams}
+        for name in wanted.keys() - self.connections.keys():
+            self.add(name, wanted[name])
+        for name in self.connections.keys() - wanted.keys():
+            self.remove(name)
+        now = self.ring.weights
+        for name, weight in wanted.items():
+            if now[name] != weight:
+                self.set_weight(name, weight)
+        if any(getattr(config, name) != getattr(before, name) for name in _BREAKER):
+            self.breakers.clear()
+            for name in wanted:
+                self._add_breaker(name)
+        self._wake()
+
+    def is_compatible(self, config: RouterConfig) -> bool:
+        """Return whether this pool can go on with these options: they place requests in the same way."""
+        return all(getattr(config, name) == getattr(self.config, name) for name in _PLACEMENT)
 
     def set_weight(self, name: str, weight: float) -> None:
         """Change the weight of a replica."""
@@ -364,8 +390,9 @@ class Pool:
         target = upstream.path + config.health_path.encode()
         async with asyncio.timeout(config.health_timeout):
             response = await self.connections[name].send(
-                "GET", target, headers, None, timeout=config.health_timeout
-            )
+                "GET", target, headers, None, connect_timeout=config.health_timeout,
+                timeout=config.health_timeout,
+            )  # fmt: skip
             try:
                 while await response.read():
                     pass

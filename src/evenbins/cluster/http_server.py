@@ -1,0 +1,138 @@
+"""A router as a process: uvicorn, signals, reloads.
+
+SIGTERM, SIGINT     accept nothing new, finish what is under way (at most `grace` seconds), end
+SIGHUP              read the configuration file again; if it is wrong, say why and go on as before
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from evenbins.cluster.http import Router
+from evenbins.cluster.http_settings import ServerSettings, Settings
+from evenbins.cluster.libraries import library
+
+__all__ = ["listen", "make_router", "serve", "write_line"]
+
+
+def write_line(text: str) -> None:
+    """Write a line to standard error, at once."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def make_router(settings: Settings) -> Router:
+    """Return the router of a configuration, with what its process adds to it."""
+    return Router(_completed(settings, _redis_loads(settings.server)))
+
+
+def _completed(settings: Settings, loads: Any) -> Any:
+    log = write_line if settings.server.access_log else None
+    return dataclasses.replace(settings.config, access_log=log, loads=loads)
+
+
+def _redis_loads(server: ServerSettings) -> Any:
+    if server.shared_loads is None:
+        return None
+    from evenbins.cluster.shared_loads import AsyncRedisLoads
+
+    never = library("redis.asyncio.retry", "redis").Retry(library("redis.backoff", "redis").NoBackoff(), 0)
+    client = library("redis.asyncio", "redis").Redis.from_url(
+        server.shared_loads,
+        socket_timeout=1.0,
+        socket_connect_timeout=1.0,
+        retry=never,
+        max_connections=2**20,
+    )
+    return AsyncRedisLoads(client, server.shared_name)
+
+
+def listen(server: ServerSettings) -> socket.socket:
+    """Return a socket that listens; OSError or OverflowError if the address cannot be used."""
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    listener = socket.create_server((server.host, server.port), family=family, backlog=2048)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it on its own sockets only
+    return listener
+
+
+def serve(
+    router: Router, settings: Settings, listener: socket.socket, read: Callable[[], Settings] | None = None
+) -> None:
+    """Serve a router until SIGTERM or SIGINT; then finish what is under way.
+
+    Parameters
+    ----------
+    router
+        The application.
+    settings
+        What it was made from.
+    listener
+        A socket that listens.
+    read
+        Returns the configuration as it is now, for SIGHUP; OSError, TypeError or ValueError if it is wrong.
+    """
+    uvicorn = library("uvicorn", "route")
+    from evenbins.cluster.http_protocol import protocol
+
+    config = uvicorn.Config(
+        router, lifespan="on", log_level="warning", access_log=False,
+        server_header=False, date_header=False, timeout_keep_alive=75, proxy_headers=False,
+        timeout_graceful_shutdown=max(1, round(settings.server.grace)),
+        log_config=uvicorn.config.LOGGING_CONFIG | {"disable_existing_loggers": False}, ws="none",
+        http=protocol(router.config.read_timeout),
+    )  # fmt: skip
+    current = settings
+
+    def reload() -> None:
+        nonlocal current
+        if read is None:
+            write_line("evenbins: there is no file to reload: start with --config")
+            return
+        try:
+            new = read()
+        except (OSError, TypeError, ValueError) as error:
+            write_line(f"evenbins: not reloaded, the old configuration stays: {error}")
+            return
+        late = [
+            field.name
+            for field in dataclasses.fields(ServerSettings)
+            if getattr(new.server, field.name) != getattr(current.server, field.name)
+            and field.name not in ("access_log", "admin_token_file")
+        ]
+        router.reconfigure(_completed(new, router.config.loads))
+        current = Settings(new.config, dataclasses.replace(
+            new.server, **{name: getattr(current.server, name) for name in late}
+        ))  # fmt: skip
+        needs = f"; a restart is needed for {', '.join(late)}" if late else ""
+        write_line(f"evenbins: reloaded: routing to {len(router.status()['upstreams'])}{needs}")
+
+    class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """End in peace by the first signal, at once by the second; exit code 0, not the signal's."""
+            before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGTERM, signal.SIGINT)}
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+            try:
+                yield
+            finally:
+                for each, handler in before.items():
+                    signal.signal(each, handler)
+
+    _raise_descriptor_limit()
+    Server(config).run(sockets=[listener])
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many open connections as the system does: idle clients must not use them up."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
