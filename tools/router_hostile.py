@@ -40,7 +40,9 @@ from evenbins.cluster.health import Backoff
 from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.http_protocol import protocol
 
-__all__ = ["CLIENTS", "REPLICAS", "SLOTLESS", "Outcome", "all_pairs", "hostile_run", "random_pairs"]
+__all__ = [
+    "CLIENTS", "PARSED", "REPLICAS", "SLOTLESS", "Outcome", "all_pairs", "hostile_run", "random_pairs",
+]  # fmt: skip
 
 BUFFER = 2**16  # bytes of a body before a place is taken
 LARGE = 5 * BUFFER
@@ -261,6 +263,26 @@ _LATE = b"%x\r\n" % LARGE + bytes(LARGE) + b"\r\nzz\r\n"
 _client_bytes("large_bad_chunk", b"POST" + _HEAD + _CHUNKED + _LATE, 400, 413, 502)
 
 
+PARSED = []  # clients whose bodies are parsed for their keys; all but the last have the key of their path
+for _name, _body in (
+    ("json_cut", b'{"messages": [{"role": "user"'),
+    ("json_deep", b"[" * 60_000),
+    ("json_deep_objects", b'{"messages":' * 5_000),
+    ("json_deep_message", b'{"messages": [' + b"[" * 900 + b"]" * 900 + b"]}"),
+    ("json_huge", b'{"prompt": "' + b"x" * LARGE + b'"}'),
+    ("json_long_integer", b'{"prompt": ' + b"9" * 50_000 + b"}"),
+    ("json_latin", b'{"prompt": "\xe4\xff"}'),
+    ("json_types", b'{"messages": {"role": 1}, "prompt": [true, null], "model": ["m"]}'),
+    ("json_no_chat", b'{"messages": [1, "x", null], "prompt": {"a": NaN}}'),
+    ("json_parts", b'{"messages": [{"content": [{"text": "a"}, 7], "content": [[]]}], "model": "\\ud800"}'),
+):
+    PARSED.append(_name)
+    _client_bytes(_name, b"POST" + _HEAD + _CLOSE + _LENGTH % len(_body) + _body)
+CLIENTS["json_parts"] = HostileClient(
+    CLIENTS["json_parts"].act, frozenset({502}.union(*(each.statuses for each in REPLICAS.values())))
+)
+
+
 @_client()
 async def _send_pipelined(reader: _Reader, writer: _Writer, path: bytes) -> bytes:
     """Two requests at once, then bytes that are not a request."""
@@ -408,11 +430,15 @@ class _Checker:
         keys = [f"/good/{number}" for number in range(200)]
         self._get = itertools.cycle(keys)
         self._post = itertools.cycle([key for key in keys if router.ring.node(key) in good])
+        chats = [b'{"messages": [{"role": "user", "content": "%d"}]}' % number for number in range(200)]
+        placed = {body: router.ring.node(router.rules.key(b"/", b"", [], "", body).key) for body in chats}
+        self._chat = itertools.cycle([body for body in chats if placed[body] in good])
 
     async def check(self) -> None:
-        """Send a GET and a POST."""
+        """Send a GET, a POST and a chat."""
         await self._ask("GET", next(self._get), b"")
         await self._ask("POST", next(self._post), b"body %d" % self._outcome.good)
+        await self._ask("POST", "/good/chat", next(self._chat))
 
     async def _ask(self, method: str, path: str, body: bytes) -> None:
         reader, writer = await _connect(self._port)
@@ -431,12 +457,12 @@ class _Checker:
 
 
 def all_pairs() -> list[tuple[str, str]]:
-    """Return every client that reaches a replica with every replica, and the others with three; mixed."""
+    """Return every client with every replica; those of SLOTLESS and PARSED with three of them; mixed."""
     pairs = [
         (client, replica)
         for client in CLIENTS
         for number, replica in enumerate(REPLICAS)
-        if client not in SLOTLESS or number < 3
+        if client not in (*SLOTLESS, *PARSED) or number < 3
     ]
     random.Random(1).shuffle(pairs)
     return pairs
@@ -492,7 +518,7 @@ async def hostile_run(
             dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
         router = Router(RouterConfig(
             [*sound, closing, dead], limit=limit, read_timeout=read_timeout, body_buffer=BUFFER,
-            backoff=Backoff(first=0.05, most=1.0),
+            backoff=Backoff(first=0.05, most=1.0), key=["messages", "prompt", "path"], max_body=BUFFER,
         ))  # fmt: skip
         paths = {
             name: next(

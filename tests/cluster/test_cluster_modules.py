@@ -15,6 +15,7 @@ MODULES = [
     "memcached",
     "sharded_redis",
     "http",
+    "http_admin",
     "http_bodies",
     "http_breaker",
     "http_client",
@@ -24,6 +25,9 @@ MODULES = [
     "http_keys",
     "http_metrics",
     "http_pool",
+    "http_prometheus",
+    "http_server",
+    "http_settings",
     "shared_loads",
 ]
 

@@ -127,6 +127,7 @@ class Exchange:
         while True:
             try:
                 place = self._place = await self._router.admit(pool, key, failed)
+                self._metrics.place(place.reason, len(key.blocks), place.depth)
                 try:
                     if self._config.on_admission is not None:
                         self._config.on_admission(key.key, place.name)
