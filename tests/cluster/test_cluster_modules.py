@@ -28,6 +28,7 @@ MODULES = [
     "http_prometheus",
     "http_server",
     "http_settings",
+    "http_workers",
     "shared_loads",
 ]
 

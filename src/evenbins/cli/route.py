@@ -77,12 +77,12 @@ __all__ = ["route"]
 @click.option("--keep-host", is_flag=True, help="Send the client's Host on.")
 @click.option("--shared-loads", metavar="URL", help="Share counts with other routers: redis://host:port/0.")
 @click.option("--shared-name", default="route", show_default=True, help="Routers with this name share.")
+@click.option("--workers", type=COUNT, default=1, show_default=True, help="Processes that share loads.")
 @click.option("--grace", type=float, default=60.0, show_default=True, help="Seconds for requests at the end.")
 @click.option("--response-headers", is_flag=True, help="Tell clients the replica: X-Evenbins-Upstream, ….")
 @click.option("--admin-token-file", type=FILE, help="Its content allows to change replicas by requests.")
 @click.option("--access-log", is_flag=True, help="Write a line for each request to standard error.")
-@click.pass_context
-def route(context: click.Context, config: str | None, **options: Any) -> None:
+def route(config: str | None, **options: Any) -> None:
     """Serve a reverse proxy: equal keys go to the same replica while its requests in flight allow it.
 
     A replica that is full passes a key on to the key's next one, always in the same order; one that fails is
@@ -90,13 +90,13 @@ def route(context: click.Context, config: str | None, **options: Any) -> None:
     --config reads these options from a TOML file, which SIGHUP reads again.
     Pages: /-/status, /-/metrics, /-/healthy; POST /-/drain?upstream=URL and others. See docs/routing.md.
     """
-    from evenbins.cluster.http_server import listen, make_router, serve
+    from evenbins.cluster.http_server import bind, make_router, serve, serve_by_workers
     from evenbins.cluster.http_settings import Settings, read_settings, settings_from
 
     given = {
         name: value
         for name, value in options.items()
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
     if given.get("trusted_proxies") == ("none",):
         given["trusted_proxies"] = ()
@@ -109,7 +109,8 @@ def route(context: click.Context, config: str | None, **options: Any) -> None:
     try:
         settings = read()
         router = make_router(settings)
-        listener = listen(settings.server)
+        several = settings.server.workers > 1
+        listener = bind(settings.server, listening=not several)
     except (ImportError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     except (OSError, OverflowError) as error:
@@ -123,4 +124,8 @@ def route(context: click.Context, config: str | None, **options: Any) -> None:
         shown = f"[{host}]" if ":" in host else host
         replicas = len(router.status()["upstreams"])
         click.echo(f"evenbins: routing to {replicas} on http://{shown}:{port}", err=True)
-        serve(router, settings, listener, read if config is not None else None)
+        again = read if config is not None else None
+        if several:
+            serve_by_workers(settings, listener, again)
+        else:
+            serve(router, settings, listener, again)

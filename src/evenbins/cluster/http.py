@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -243,6 +244,7 @@ class Router:
             for name, each in pool.status().items()
         }
         return {
+            "process": os.getpid(),
             "upstreams": servers,
             "in_flight": sum(each["in_flight"] for each in servers.values()),
             "waiting": sum(pool.waiting for pool in self.pools.values()),

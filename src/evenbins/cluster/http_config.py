@@ -15,6 +15,7 @@ from evenbins.cluster.http_upstreams import check_url
 from evenbins.rings.config import checked_names, checked_weights, ring_config
 
 if TYPE_CHECKING:
+    from evenbins.cluster.http_workers import WorkerLoads
     from evenbins.cluster.shared_loads import AsyncRedisLoads
 
 __all__ = ["PoolConfig", "RouterConfig"]
@@ -164,7 +165,7 @@ class RouterConfig:
     body_buffer: int = 2**20
     trusted_proxies: Iterable[str] = THIS_MACHINE
     keep_host: bool = False
-    loads: AsyncRedisLoads | None = None
+    loads: AsyncRedisLoads | WorkerLoads | None = None
     on_admission: Callable[[Key, str], object] | None = None
 
     def __post_init__(self) -> None:

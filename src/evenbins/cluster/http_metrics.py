@@ -100,7 +100,7 @@ class Metrics:
 
     def first_byte_buckets(self) -> dict[str, tuple[list[tuple[str, int]], float]]:
         """Return by upstream the counts up to each bound, and the sum of the seconds."""
-        found = {}
+        found: dict[str, tuple[list[tuple[str, int]], float]] = {}
         for upstream, counts in sorted(self._first_byte.items()):
             sums = itertools.accumulate(counts)
             found[upstream] = list(zip(_BOUND_NAMES, sums, strict=True)), self._seconds[upstream]

@@ -135,14 +135,9 @@ class Pool:
         NoNodesError
             No replica serves.
         """
-        loads = self.config.loads
-        if loads is not None and time.monotonic() >= self._ask_again:
-            place = await self._shared_place(key, failed)
-            if place is not None:
-                return place
         if not self._queue:
             try:
-                place = self._try(key, failed)
+                place = await self._try_any(key, failed)
             except NoNodesError:
                 if failed or not self.config.wait:
                     raise
@@ -166,7 +161,7 @@ class Pool:
                 await waiter.sleep(min(left, _NAP))
                 if self._queue[0] is waiter:
                     try:
-                        place = self._try(key, failed)
+                        place = await self._try_any(key, failed)
                     except NoNodesError as none:
                         error = none
                         if failed:
@@ -182,6 +177,15 @@ class Pool:
     def _wake(self) -> None:
         if self._queue:
             self._queue[0].wake()
+
+    async def _try_any(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
+        """Return a place by shared loads, if there are any and they can be asked, else by ours."""
+        if self.config.loads is None or time.monotonic() < self._ask_again:
+            return self._try(key, failed)
+        try:
+            return await self._shared_place(key, failed)
+        except RingFullError:
+            return None
 
     def _try(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
         """Return a place; None if there is no room now."""
@@ -256,7 +260,7 @@ class Pool:
         self._wake()
 
     async def _shared_place(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
-        """Return a place by the counts that routers share; None if they cannot be asked."""
+        """Return a place by the counts that routers share; by ours if they cannot be asked."""
         assert self.config.loads is not None
         try:
             name, release = await self.config.loads.take(self.ring, key.key, avoid=failed)
@@ -265,7 +269,7 @@ class Pool:
         except Exception:  # whatever Redis or its client say: requests go on
             self.shared_errors += 1
             self._ask_again = time.monotonic() + _PAUSE
-            return None
+            return self._try(key, failed)
         home = bool(failed) or name == self.ring.node(key.key)
         self.jumps += not home
         return self._place(name, "retry" if failed else "hash" if home else "load", 0, None, release)

@@ -1,4 +1,4 @@
-"""A router as a process: uvicorn, signals, reloads.
+"""A router as a process, or as several: uvicorn, signals, reloads.
 
 SIGTERM, SIGINT     accept nothing new, finish what is under way (at most `grace` seconds), end
 SIGHUP              read the configuration file again; if it is wrong, say why and go on as before
@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from evenbins.cluster.http import Router
+from evenbins.cluster.http_admin import apply_change
 from evenbins.cluster.http_settings import ServerSettings, Settings
+from evenbins.cluster.http_workers import SIGNALS, Journal, WorkerLoads, run_workers
 from evenbins.cluster.libraries import library
 
-__all__ = ["listen", "make_router", "serve", "write_line"]
+__all__ = ["bind", "make_router", "serve", "serve_by_workers", "write_line"]
 
 
 def write_line(text: str) -> None:
@@ -28,9 +31,9 @@ def write_line(text: str) -> None:
     sys.stderr.flush()
 
 
-def make_router(settings: Settings) -> Router:
-    """Return the router of a configuration, with what its process adds to it."""
-    return Router(_completed(settings, _redis_loads(settings.server)))
+def make_router(settings: Settings, loads: WorkerLoads | None = None) -> Router:
+    """Return the router of a configuration, with what its process adds to it: its log, shared loads."""
+    return Router(_completed(settings, _redis_loads(settings.server) or loads))
 
 
 def _completed(settings: Settings, loads: Any) -> Any:
@@ -54,17 +57,33 @@ def _redis_loads(server: ServerSettings) -> Any:
     return AsyncRedisLoads(client, server.shared_name)
 
 
-def listen(server: ServerSettings) -> socket.socket:
-    """Return a socket that listens; OSError or OverflowError if the address cannot be used."""
+def bind(server: ServerSettings, *, listening: bool = True) -> socket.socket:
+    """Return a socket at the server's address; OSError or OverflowError if that cannot be used.
+
+    Workers share the address: the parent's socket takes it without listening, theirs listen.
+    """
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
-    listener = socket.create_server((server.host, server.port), family=family, backlog=2048)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as socket.create_server does
+        if server.workers > 1:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((server.host, server.port))
+        if listening:
+            listener.listen(2048)
+    except BaseException:
+        listener.close()
+        raise
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it on its own sockets only
     return listener
 
 
 def serve(
-    router: Router, settings: Settings, listener: socket.socket, read: Callable[[], Settings] | None = None
-) -> None:
+    router: Router, settings: Settings, listener: socket.socket, read: Callable[[], Settings] | None = None,
+    journal: Journal | None = None,
+) -> None:  # fmt: skip
     """Serve a router until SIGTERM or SIGINT; then finish what is under way.
 
     Parameters
@@ -77,6 +96,8 @@ def serve(
         A socket that listens.
     read
         Returns the configuration as it is now, for SIGHUP; OSError, TypeError or ValueError if it is wrong.
+    journal
+        Of a worker's changes.
     """
     uvicorn = library("uvicorn", "route")
     from evenbins.cluster.http_protocol import protocol
@@ -113,12 +134,27 @@ def serve(
         needs = f"; a restart is needed for {', '.join(late)}" if late else ""
         write_line(f"evenbins: reloaded: routing to {len(router.status()['upstreams'])}{needs}")
 
+    def follow() -> None:
+        for change, parameters in journal.new() if journal is not None else ():
+            apply_change(router, change, parameters)
+
+    def pass_on(change: str, parameters: Mapping[str, str]) -> None:
+        assert journal is not None
+        journal.write(change, parameters)
+        os.kill(os.getppid(), signal.SIGUSR1)  # which tells all workers
+
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             """End in peace by the first signal, at once by the second; exit code 0, not the signal's."""
             before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGTERM, signal.SIGINT)}
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, reload)
+            if journal is not None:
+                loop.add_signal_handler(signal.SIGUSR1, follow)
+                router.on_change = pass_on
+                follow()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             try:
                 yield
             finally:
@@ -127,6 +163,35 @@ def serve(
 
     _raise_descriptor_limit()
     Server(config).run(sockets=[listener])
+
+
+def serve_by_workers(
+    settings: Settings, address: socket.socket, read: Callable[[], Settings] | None = None
+) -> None:
+    """Serve by several processes until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    settings
+        With `workers`.
+    address
+        A socket that has the address and does not listen.
+    read
+        As for `serve`.
+    """
+    port = address.getsockname()[1]
+    server = dataclasses.replace(settings.server, port=port)
+    loads, journal = WorkerLoads(server.workers), Journal()
+
+    def work(number: int) -> None:
+        loads.use_row(number)
+        now = settings
+        with contextlib.suppress(OSError, TypeError, ValueError):  # a wrong file: as the others began
+            now = read() if read is not None else settings
+        with bind(server) as listener:
+            serve(make_router(now, loads), now, listener, read, journal)
+
+    run_workers(server.workers, work, journal, write_line)
 
 
 def _raise_descriptor_limit() -> None:

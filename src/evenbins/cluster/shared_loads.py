@@ -134,6 +134,26 @@ def _limbs(number: int, count: int) -> str:
     return " ".join(str(number >> 24 * j & 0xFFFFFF) for j in range(count))
 
 
+def integer_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[int, dict[str, int]]:
+    """Return a denominator d and of each node a numerator x: it has room if count * d < (total + 1) * x.
+
+    With d = 0 the numerators are caps: a node has room if its count is less.
+
+    >>> integer_bounds(HashRing(["a", "b"], epsilon=0.25), ["a", "b"])
+    (8, {'a': 5, 'b': 5})
+    """
+    serving = list(serving)
+    weights = {name: as_written(weight) for name, weight in ring.weights.items()}
+    if ring.limit is not None:
+        return 0, {name: max(1, math.ceil(ring.limit * weights[name])) for name in serving}
+    if ring.epsilon is None:
+        return 0, dict.fromkeys(serving, _NO_LIMIT)
+    whole = sum(weights[name] for name in serving)
+    shares = {name: (1 + as_written(ring.epsilon)) * weights[name] / whole for name in serving}
+    denominator = math.lcm(*(each.denominator for each in shares.values()))
+    return denominator, {name: int(each * denominator) for name, each in shares.items()}
+
+
 def exact_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[str, dict[str, str]]:
     """Return what the script needs: the limbs of a denominator, and of each node its numerator, or its cap.
 
@@ -143,15 +163,9 @@ def exact_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[str, dict[str,
     >>> exact_bounds(HashRing(["a", "b"], epsilon=0.25), ["a", "b"])
     ('8', {'a': '5', 'b': '5'})
     """
-    weights = {name: as_written(weight) for name, weight in ring.weights.items()}
-    if ring.limit is not None:
-        return "", {name: str(max(1, math.ceil(ring.limit * weights[name]))) for name in serving}
-    if ring.epsilon is None:
-        return "", dict.fromkeys(serving, str(_NO_LIMIT))
-    whole = sum(weights[name] for name in serving)
-    shares = {name: (1 + as_written(ring.epsilon)) * weights[name] / whole for name in serving}
-    denominator = math.lcm(*(each.denominator for each in shares.values()))
-    numerators = {name: int(each * denominator) for name, each in shares.items()}
+    denominator, numerators = integer_bounds(ring, serving)
+    if not denominator:
+        return "", {name: str(each) for name, each in numerators.items()}
     count = -(-max(denominator, *numerators.values()).bit_length() // 24)
     return _limbs(denominator, count), {name: _limbs(each, count) for name, each in numerators.items()}
 

@@ -1,0 +1,233 @@
+"""Several processes that serve one port, share their loads, and change together.
+
+    parent ── fork ──▶ worker 0 ── SO_REUSEPORT ── its part of the connections
+       │               worker 1 ── …
+       │   memory of all: requests in flight by worker and replica        (WorkerLoads)
+       │   a journal of changes by requests (http_admin), in their order  (Journal)
+       └── SIGTERM, SIGINT, SIGHUP, SIGUSR1 go on to all workers; a worker that dies is replaced
+
+The bound holds over all workers: a place is taken under a lock between processes, which the system releases
+if its holder dies. A worker's counts end with it: its row is cleared before another one takes it. A change by
+a request is written to the journal, and every worker makes the changes of the journal in their order, the one
+that was asked included, so all end in the same state. A reload empties the journal.
+
+Not shared: health (each worker finds out by itself), and the counts of /-/status and /-/metrics, which are
+those of the worker that answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+import mmap
+import os
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from evenbins._bulk import Key
+from evenbins.cluster.shared_loads import integer_bounds
+from evenbins.hashing import digest
+from evenbins.rings import HashRing, NoNodesError, RingFullError
+
+__all__ = ["SIGNALS", "Journal", "WorkerLoads", "run_workers"]
+
+_SLOTS = 4096  # replicas, at most
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+_PAUSE = 0.5  # seconds before a worker that died is replaced
+
+
+class WorkerLoads:
+    """Requests in flight of several processes, in memory that they share; a process has one row.
+
+    Make one before forking; each child calls `use_row`.
+
+    >>> loads = WorkerLoads(2)
+    >>> import asyncio
+    >>> ring = HashRing(["a", "b"], limit=1)
+    >>> first, release = asyncio.run(loads.take(ring, "key"))
+    >>> second, _ = asyncio.run(loads.take(ring, "key"))
+    >>> first != second, loads.counts(["a", "b"])
+    (True, [1, 1])
+    >>> release(); sum(loads.counts(["a", "b"]))
+    1
+    """
+
+    def __init__(self, workers: int) -> None:
+        memory = mmap.mmap(-1, 8 * _SLOTS * (workers + 1))
+        table = np.frombuffer(memory, dtype=np.int64).reshape(workers + 1, _SLOTS)
+        self._names: np.ndarray = table[0].view(np.uint64)  # digests of names, 0: free
+        self._rows: np.ndarray = table[1:]
+        self._row: np.ndarray = table[1]
+        self._lock_file = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as this lives
+        self._slots: dict[str, int] = {}
+        self._known: tuple[HashRing, int, tuple[str, ...], int, dict[str, int]] | None = None
+
+    def use_row(self, number: int) -> None:
+        """Count in this row, from zero."""
+        self._row = self._rows[number]
+        self._row[:] = 0
+
+    async def take(
+        self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()
+    ) -> tuple[str, Callable[[], None]]:
+        """Take a place until the function that comes with its node is called."""
+        candidates = ring.candidates(key)
+        passed = set(avoid)
+        open_ones = [name for name in candidates if name not in passed]
+        if not open_ones:
+            raise NoNodesError("no upstream is left to ask")
+        denominator, numerators = self._bounds(ring, candidates)
+        with self._locked():
+            counts = dict(zip(ring.names, self._counts(ring.names), strict=True))
+            total = sum(counts.values()) + 1 if denominator else 1
+            for name in open_ones:
+                if counts[name] * (denominator or 1) < total * numerators[name]:
+                    slot = self._slot(name)
+                    self._row[slot] += 1
+                    return name, functools.partial(self._release, slot)
+        raise RingFullError("every upstream is at its limit of requests over all workers")
+
+    async def close(self) -> None:
+        """Do nothing: the memory ends with its processes."""
+
+    def counts(self, names: Iterable[str]) -> list[int]:
+        """Return the requests in flight at each of these, over all workers."""
+        with self._locked():
+            return self._counts(names)
+
+    def _counts(self, names: Iterable[str]) -> list[int]:
+        slots = [self._slot(name) for name in names]
+        found: list[int] = self._rows[:, slots].sum(axis=0).tolist()
+        return found
+
+    def _release(self, slot: int) -> None:
+        self._row[slot] -= 1  # only this process writes its row
+
+    def _bounds(self, ring: HashRing, serving: tuple[str, ...]) -> tuple[int, dict[str, int]]:
+        known, names = self._known, tuple(sorted(serving))
+        if known is None or known[0] is not ring or known[1] != ring.version or known[2] != names:
+            self._known = known = (ring, ring.version, names, *integer_bounds(ring, names))
+        return known[3], known[4]
+
+    def _slot(self, name: str) -> int:
+        """Return the slot of a name, the same in all processes; under the lock."""
+        slot = self._slots.get(name)
+        if slot is None:
+            mark = digest(name) or 1
+            for number in range(_SLOTS):
+                slot = (mark + number) % _SLOTS
+                held = int(self._names[slot])
+                if held in (0, mark):
+                    self._names[slot] = mark
+                    self._slots[name] = slot
+                    return slot
+            raise NoNodesError(f"workers share the loads of at most {_SLOTS} upstreams: restart the router")
+        return slot
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        fcntl.lockf(self._lock_file, fcntl.LOCK_EX)  # of this process: it ends with it
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._lock_file, fcntl.LOCK_UN)
+
+
+class Journal:
+    """Changes that all workers make; a file without a name."""
+
+    def __init__(self) -> None:
+        handle, path = tempfile.mkstemp(prefix="evenbins-")
+        os.close(handle)
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        os.unlink(path)
+        self._read = 0
+
+    def write(self, change: str, parameters: Mapping[str, str]) -> None:
+        """Append a change."""
+        os.write(self._file, json.dumps([change, dict(parameters)]).encode() + b"\n")
+
+    def new(self) -> list[tuple[str, dict[str, str]]]:
+        """Return the changes since the last call, or since the journal was emptied."""
+        size = os.fstat(self._file).st_size
+        self._read = 0 if size < self._read else self._read
+        data = os.pread(self._file, size - self._read, self._read)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return [tuple(json.loads(line)) for line in whole.splitlines()]
+
+    def empty(self) -> None:
+        """Remove all changes."""
+        os.ftruncate(self._file, 0)
+
+
+def run_workers(
+    count: int, work: Callable[[int], None], journal: Journal, say: Callable[[str], object]
+) -> None:
+    """Run `work(number)` in so many processes until SIGTERM or SIGINT; replace those that die.
+
+    Parameters
+    ----------
+    count
+        Processes.
+    work
+        What each does; it begins with SIGNALS blocked, and ends by SIGTERM or SIGINT.
+    journal
+        Is emptied by SIGHUP, before the workers get that signal.
+    say
+        Writes a line.
+    """
+    children: dict[int, int] = {}  # process: number
+    stopping = False
+
+    def forward(number: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = stopping or number in (signal.SIGTERM, signal.SIGINT)
+        if number == signal.SIGHUP:
+            journal.empty()
+        for process in list(children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def start(number: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # `work` unblocks them when it has handlers
+        process = os.fork()
+        if process == 0:
+            code = 1
+            try:
+                work(number)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        children[process] = number
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    before = {each: signal.signal(each, forward) for each in SIGNALS}
+    try:
+        for number in range(count):
+            start(number)
+        while children:
+            process, status = os.wait()
+            number = children.pop(process, -1)
+            if number >= 0 and not stopping:
+                say(f"evenbins: worker {number} ended ({_ending(status)}): another one takes its place")
+                time.sleep(_PAUSE)
+                if not stopping:
+                    start(number)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
