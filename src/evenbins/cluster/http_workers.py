@@ -29,8 +29,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import numpy as np
-
 from evenbins._bulk import Key
 from evenbins.cluster.shared_loads import integer_bounds
 from evenbins.hashing import digest
@@ -60,38 +58,36 @@ class WorkerLoads:
     """
 
     def __init__(self, workers: int) -> None:
-        memory = mmap.mmap(-1, 8 * _SLOTS * (workers + 1))
-        table = np.frombuffer(memory, dtype=np.int64).reshape(workers + 1, _SLOTS)
-        self._names: np.ndarray = table[0].view(np.uint64)  # digests of names, 0: free
-        self._rows: np.ndarray = table[1:]
-        self._row: np.ndarray = table[1]
+        self._cells = memoryview(mmap.mmap(-1, 8 * _SLOTS * (workers + 1))).cast("q")
+        # The first row has digests of names (0: free), each other one a worker's counts; slot 0: its total.
+        self._rows = [_SLOTS * number for number in range(1, workers + 1)]
+        self._row = self._rows[0]
         self._lock_file = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as this lives
         self._slots: dict[str, int] = {}
-        self._known: tuple[HashRing, int, tuple[str, ...], int, dict[str, int]] | None = None
+        self._known: tuple[HashRing, int, int, dict[str, int]] | None = None
 
     def use_row(self, number: int) -> None:
         """Count in this row, from zero."""
         self._row = self._rows[number]
-        self._row[:] = 0
+        for cell in range(self._row, self._row + _SLOTS):
+            self._cells[cell] = 0
 
     async def take(
         self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()
     ) -> tuple[str, Callable[[], None]]:
         """Take a place until the function that comes with its node is called."""
         candidates = ring.candidates(key)
-        passed = set(avoid)
-        open_ones = [name for name in candidates if name not in passed]
+        open_ones = [name for name in candidates if name not in avoid] if avoid else candidates
         if not open_ones:
             raise NoNodesError("no upstream is left to ask")
         denominator, numerators = self._bounds(ring, candidates)
         with self._locked():
-            counts = dict(zip(ring.names, self._counts(ring.names), strict=True))
-            total = sum(counts.values()) + 1 if denominator else 1
+            total = self._count(0) + 1 if denominator else 1
             for name in open_ones:
-                if counts[name] * (denominator or 1) < total * numerators[name]:
-                    slot = self._slot(name)
-                    self._row[slot] += 1
-                    return name, functools.partial(self._release, slot)
+                slot = self._slot(name)
+                if self._count(slot) * (denominator or 1) < total * numerators[name]:
+                    self._add(slot, 1)
+                    return name, functools.partial(self._add, slot, -1)
         raise RingFullError("every upstream is at its limit of requests over all workers")
 
     async def close(self) -> None:
@@ -100,32 +96,31 @@ class WorkerLoads:
     def counts(self, names: Iterable[str]) -> list[int]:
         """Return the requests in flight at each of these, over all workers."""
         with self._locked():
-            return self._counts(names)
+            return [self._count(self._slot(name)) for name in names]
 
-    def _counts(self, names: Iterable[str]) -> list[int]:
-        slots = [self._slot(name) for name in names]
-        found: list[int] = self._rows[:, slots].sum(axis=0).tolist()
-        return found
+    def _count(self, slot: int) -> int:
+        cells = self._cells
+        return sum([cells[row + slot] for row in self._rows])
 
-    def _release(self, slot: int) -> None:
-        self._row[slot] -= 1  # only this process writes its row
+    def _add(self, slot: int, number: int) -> None:
+        self._cells[self._row + slot] += number  # only this process writes its row
+        self._cells[self._row] += number
 
     def _bounds(self, ring: HashRing, serving: tuple[str, ...]) -> tuple[int, dict[str, int]]:
-        known, names = self._known, tuple(sorted(serving))
-        if known is None or known[0] is not ring or known[1] != ring.version or known[2] != names:
-            self._known = known = (ring, ring.version, names, *integer_bounds(ring, names))
-        return known[3], known[4]
+        known, version = self._known, ring.version  # which changes with the nodes that serve
+        if known is None or known[0] is not ring or known[1] != version:
+            self._known = known = (ring, version, *integer_bounds(ring, serving))
+        return known[2], known[3]
 
     def _slot(self, name: str) -> int:
         """Return the slot of a name, the same in all processes; under the lock."""
         slot = self._slots.get(name)
         if slot is None:
-            mark = digest(name) or 1
-            for number in range(_SLOTS):
-                slot = (mark + number) % _SLOTS
-                held = int(self._names[slot])
-                if held in (0, mark):
-                    self._names[slot] = mark
+            mark = digest(name) >> 1 or 1
+            for number in range(_SLOTS - 1):
+                slot = 1 + (mark + number) % (_SLOTS - 1)
+                if self._cells[slot] in (0, mark):
+                    self._cells[slot] = mark
                     self._slots[name] = slot
                     return slot
             raise NoNodesError(f"workers share the loads of at most {_SLOTS} upstreams: restart the router")
