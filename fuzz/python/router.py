@@ -55,7 +55,7 @@ async def _replica(scope: Any, receive: Any, send: Any) -> None:
 class Servers:
     """The replicas and the routers, one for each rule of keys, in a thread of their own."""
 
-    rules = ("path", "url", "header:X-Key", "json:prompt:8")
+    rules = ("path", "messages", "header:X-Key", "json:prompt:8")
 
     def __init__(self) -> None:
         self.errors = _Errors()

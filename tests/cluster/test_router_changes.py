@@ -8,6 +8,7 @@ import dataclasses
 import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from http_replicas import Replica, fleet, go, served, soon
@@ -53,6 +54,11 @@ def test_a_file_has_all_options(tmp_path, monkeypatch):
     options = {each.name for each in route.params} - {"config", "help"}
     fields = {each.name for kind in (RouterConfig, ServerSettings) for each in dataclasses.fields(kind)}
     assert options <= fields
+
+
+def test_the_example_is_right():
+    settings = read_settings(Path(__file__).parents[2] / "deploy" / "route.toml")
+    assert (settings.config.policy, settings.server.host) == ("score", "127.0.0.1")
 
 
 @pytest.mark.parametrize(

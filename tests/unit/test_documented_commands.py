@@ -124,6 +124,7 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/redis_add_new.py": "--keys 300",
     "tools/redis_round_trips.py": "--sample 1000",
     "tools/router_hostile.py": "--seconds 0.3 --at-once 10",
+    "tools/route_speed.py": None,  # beside another tree, which is not here
     "tools/route_study.py": "--requests 20 --concurrency 5 --replicas 2 --policies jump",
     "tools/screenshots.py": None,  # starts a browser; tests/lab does
     "tools/soak_redis.py": "--keys 300",
@@ -194,7 +195,7 @@ def prepare(folder: Path) -> None:
     (folder / "conversation_trace.jsonl").write_text(
         "".join(chat % (i, i % 9 + 1, i + 10) for i in range(50))
     )
-    for name in ("benchmarks", "examples", "tests", "tools"):
+    for name in ("benchmarks", "deploy", "examples", "tests", "tools"):
         (folder / name).symlink_to(ROOT / name)
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
