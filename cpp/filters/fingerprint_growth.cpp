@@ -29,7 +29,7 @@ Spec doubled_spec(const Spec& spec) {
   lines *= 2;
   --remainder;
   limit = to.capacity + to.capacity / 100;
-  rest = (std::min(limit, 64 + (to.capacity + 4999) / 5000) + 7) / 8 * 8;
+  rest = std::max(rest, (std::min(limit, 64 + (to.capacity + 4999) / 5000) + 7) / 8 * 8);
   --to.core[7];
   return to;
 }

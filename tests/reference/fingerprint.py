@@ -69,7 +69,7 @@ class Core(NamedTuple):
         before, after = (slots(self.quotients, self.remainder - i) for i in (0, 1))
         keys = 2 * self.keys * after // before
         limit = keys + keys // 100
-        rest = -(-min(limit, 64 + -(-keys // 5000)) // 8) * 8
+        rest = max(self.rest, -(-min(limit, 64 + -(-keys // 5000)) // 8) * 8)
         return self._replace(
             lines=2 * self.lines, remainder=self.remainder - 1, rest=rest, limit=limit,
             doublings=max(self.doublings - 1, 0),

@@ -19,6 +19,8 @@ from reference import ReferenceFingerprint
 
 RNG = np.random.default_rng(27)
 WORDS = RNG.integers(0, 2**64, 3000, dtype=np.uint64)
+isub: Any = operator.isub
+ixor: Any = operator.ixor
 SMALL = (16, 10, 64, 1, 64, 505, 0, 4)  # 500 keys in one block, four doublings
 
 
@@ -64,17 +66,17 @@ def test_differences_are_those_of_the_fingerprints(core: tuple[int, ...]) -> Non
         found = operate(f, g)
         assert found.to_bytes() == direct.to_bytes()
         found._check()
-    for operate in (operator.isub, operator.ixor):
+    for operate in (isub, ixor):
         h = f.copy()
         h = operate(h, g)
-        assert h == {operator.isub: f - g, operator.ixor: f ^ g}[operate]
+        assert h == (f - g if operate is isub else f ^ g)
         assert not operate(h, h)
     assert (f ^ g) == (f - g) | (g - f)
 
 
 def test_multisets_name_what_they_have() -> None:
     f, g = FingerprintFilter(100), FingerprintFilter(100)
-    for operate in (operator.sub, operator.xor, operator.isub, operator.ixor):
+    for operate in (operator.sub, operator.xor, isub, ixor):
         with pytest.raises(TypeError, match=r"no [-^]: .*Use \+, and remove_many"):
             operate(f, g)
     one, other = (FingerprintFilter(100, semantics="set", seed=i) for i in range(2))
@@ -92,7 +94,7 @@ def test_a_symmetric_difference_that_does_not_fit_changes_nothing(tmp_path: Path
     assert f.to_bytes() == before
     f.save(tmp_path / "f")
     with pytest.raises(ValueError, match="read-only"):
-        operator.isub(FingerprintFilter.open(tmp_path / "f"), g)
+        isub(FingerprintFilter.open(tmp_path / "f"), g)
 
 
 # --- other sizes -------------------------------------------------------------------------------------------
@@ -107,8 +109,7 @@ def test_doubled_and_halved_are_the_bytes_of_a_direct_build(shape: Any, is_set: 
     twice = f.doubled(threads=threads)
     assert twice._numbers[:4] == (2 * shape[0], shape[1] - 1, *shape[2:])
     assert twice.to_bytes() == built(twice, words).to_bytes()
-    assert twice.halved(threads=threads)._numbers == f._numbers._replace(rest=72)
-    assert payload(twice.halved())[: -8 * 72] == payload(f)[: -8 * 800]
+    assert twice.halved(threads=threads) == f
     assert twice.count_many(words, digests=True).tolist() == f.count_many(words, digests=True).tolist()
     assert twice.stats().fpr == f.stats().fpr
     twice._check()
@@ -117,7 +118,7 @@ def test_doubled_and_halved_are_the_bytes_of_a_direct_build(shape: Any, is_set: 
         twin.add_digest(word)
     twin.resize(twin.shape.doubled())
     assert payload(twice) == twin.payload()
-    assert twice._numbers == twin.shape
+    assert tuple(twice._numbers) == twin.core
 
 
 def test_sizes_that_there_are_not() -> None:

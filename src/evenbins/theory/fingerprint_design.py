@@ -129,7 +129,8 @@ def doubled(keys: int, shape: Shape) -> tuple[int, Shape]:
     """
     w, q = shape.remainder, shape.quotients
     more = min(2 * keys * slots(w - 1, q) // slots(w, q), 2**48 // 101 * 100)
-    return more, shape._replace(lines=2 * shape.lines, remainder=w - 1, rest=rest_limit(more))
+    rest = max(shape.rest, rest_limit(more))
+    return more, shape._replace(lines=2 * shape.lines, remainder=w - 1, rest=rest)
 
 
 def halved(keys: int, shape: Shape) -> tuple[int, Shape]:
@@ -142,7 +143,8 @@ def halved(keys: int, shape: Shape) -> tuple[int, Shape]:
     """
     w, q = shape.remainder, shape.quotients
     fewer = -(-keys * slots(w + 1, q) // (2 * slots(w, q)))
-    return fewer, shape._replace(lines=shape.lines // 2, remainder=w + 1, rest=rest_limit(fewer))
+    rest = rest_limit(fewer) if shape.rest == rest_limit(keys) else shape.rest
+    return fewer, shape._replace(lines=shape.lines // 2, remainder=w + 1, rest=rest)
 
 
 class Growth(NamedTuple):
