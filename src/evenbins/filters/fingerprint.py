@@ -397,7 +397,7 @@ class FingerprintFilter(BaseFilter):
         >>> f.add_many(range(1000))
         >>> g = f.doubled()
         >>> g.capacity, g.stats().fpr == f.stats().fpr, g.halved() == f
-        (2150, True, True)
+        (2176, True, True)
         """
         return self._resized(design.doubled, threads)
 
