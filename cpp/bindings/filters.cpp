@@ -35,6 +35,8 @@ bool with_errors_set(F&& call) {
     return true;
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::bad_alloc& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -161,6 +163,13 @@ int64_t count_one(FilterObject& object, nb::handle key) {
 int slot_buffer(PyObject* self, Py_buffer* view, int flags) {
   FilterObject* object = object_of(self);
   if (object == nullptr) {
+    view->obj = nullptr;
+    return -1;
+  }
+  if (object->filter->grows() && !with_errors_set([&] {
+        const Writing alone(*object);
+        object->filter->settle(1);
+      })) {
     view->obj = nullptr;
     return -1;
   }
@@ -409,6 +418,14 @@ void bind_filters(nb::module_& m) {
           nb::arg("block_bits"))
       .def("_level_histogram", &call_alone<&Filter::level_histogram, FilterObject, uint32_t>, nb::arg("level"))
       .def("_state", &call_alone<&Filter::state, FilterObject>)
+      .def(
+          "_settle",
+          [](FilterObject& self) {
+            const Writing alone(self);
+            self.filter->settle(1);
+          },
+          "Completes the growth of a filter, if some is under way.")
+      .def_prop_ro("_most_keys", [](const FilterObject& self) { return self.filter->most_keys(); })
       .def_prop_rw(
           "_stage_keys", [](const FilterObject& self) { return self.stage_keys.load(); },
           [](FilterObject& self, uint64_t keys) { self.stage_keys = keys; },

@@ -6,10 +6,15 @@
 #include <limits>
 #include <map>
 
+#include "evenbins/fingerprint_growth.hpp"
+#include "fingerprint_blocks.hpp"
+
 namespace evenbins {
+
+using namespace fingerprints;
+
 namespace {
 
-constexpr uint64_t kLineWords = 8, kStateWords = 8;
 constexpr size_t kCoreSize = 8;
 
 // Processors that deposit bits by microcode, a hundred times slower than others.
@@ -40,72 +45,6 @@ FingerprintView view_of(const Spec& spec, uint64_t* words) {
   f.wide_entries = bits > 17;
   f.slow_pdep = deposits_slowly();
   return f;
-}
-
-uint64_t* rest_words(const FingerprintView& f) { return f.level3 + kLineWords * (f.lines / (16 * f.group)); }
-
-// The least fingerprint of a block.
-uint64_t least_of_block(const FingerprintView& f, uint64_t block) {
-  return block * 16 * f.group * f.quotients << f.one.bits;
-}
-
-std::span<const uint64_t> of_block(const FingerprintView& f, std::span<const uint64_t> ascending, uint64_t block) {
-  const auto first = std::lower_bound(ascending.begin(), ascending.end(), least_of_block(f, block));
-  const auto last = std::lower_bound(first, ascending.end(), least_of_block(f, block + 1));
-  return ascending.subspan(static_cast<size_t>(first - ascending.begin()), static_cast<size_t>(last - first));
-}
-
-uint32_t ones(RunEnds x) {
-  return static_cast<uint32_t>(std::popcount(static_cast<uint64_t>(x)) + std::popcount(static_cast<uint64_t>(x >> 64)));
-}
-
-// A fingerprint as a level sees it: the line, and remainders ordered by quotient.
-struct Cell {
-  uint64_t line, slot;
-};
-
-// Calls act(quotient, remainder) for what a line holds, in order; false if its runs are not those of its quotients.
-template <typename Act>
-bool each_slot(const uint64_t* line, const FingerprintShape& g, const Act& act) {
-  uint64_t occupied = load_occupied(line, g);
-  RunEnds ends = load_ends(line, g);
-  for (uint32_t slot = 0; ends != 0; ++slot, ends >>= 1) {
-    if (occupied == 0) return false;
-    act(static_cast<uint32_t>(std::countr_zero(occupied)), load_slot(line, g, slot));
-    if ((ends & 1) != 0) occupied &= occupied - 1;
-  }
-  return true;
-}
-
-uint64_t entry_at(const FingerprintView& f, const uint64_t* line, uint32_t i) {
-  return f.wide_entries ? line[i] : line[i / 2] >> 32 * (i % 2) & 0xFFFFFFFF;
-}
-void set_entry(const FingerprintView& f, uint64_t* line, uint32_t i, uint64_t entry) {
-  line[f.wide_entries ? i : i / 2] |= f.wide_entries ? entry : entry << 32 * (i % 2);
-}
-uint32_t entries_of(const FingerprintView& f) { return f.wide_entries ? 8 : 16; }
-
-// Calls act(fingerprint) for all of a block that level 2, level 3 and the rest hold, in no order, and for those of level 1
-// first, in order; false if a line is damaged.
-template <typename Act, typename ActElsewhere>
-bool each_of_block(const FingerprintView& f, std::span<const uint64_t> rest, uint64_t block, const Act& act,
-                   const ActElsewhere& act_elsewhere) {
-  bool sound = true;
-  const uint64_t lines = 16 * f.group;
-  for (uint64_t i = block * lines; i < (block + 1) * lines; ++i)
-    sound &=
-        each_slot(f.level1 + kLineWords * i, f.one, [&](uint32_t q, uint32_t r) { act(fingerprint_of(f, {i, q, r})); });
-  const auto act_key = [&](uint64_t key) {
-    act_elsewhere(fingerprint_of(f, fingerprint_parts_of(f, FingerprintKey{block, key})));
-  };
-  for (uint64_t i = 0; i < 16; ++i)
-    sound &= each_slot(f.level2 + kLineWords * (16 * block + i), f.two,
-                       [&](uint64_t q, uint32_t r) { act_key(((i << 6 | q) << f.two.bits) + r); });
-  const uint64_t* entries = f.level3 + kLineWords * block;
-  for (uint32_t i = 0; i < entries_of(f); ++i)
-    if (const uint64_t entry = entry_at(f, entries, i); entry != 0) act_key(entry - 1);
-  for (const uint64_t fingerprint : of_block(f, rest, block)) act_elsewhere(fingerprint);
-  return sound;
 }
 
 }  // namespace
@@ -174,13 +113,6 @@ void each_in_rest(const FingerprintView& f, uint64_t block, const Act& act) {
       return;
 }
 
-uint64_t key_of(const FingerprintView& f, uint64_t fingerprint) {
-  return fingerprint_key(f, fingerprint_parts_of(f, fingerprint)).key;
-}
-uint64_t fingerprint_of_key(const FingerprintView& f, const FingerprintKey& k) {
-  return fingerprint_of(f, fingerprint_parts_of(f, k));
-}
-
 void rest_add(const FingerprintView& f, const FingerprintKey& k) {
   const std::lock_guard lock(f.rest->mutex);
   f.rest->add(fingerprint_of_key(f, k));
@@ -231,98 +163,6 @@ extern constinit const FingerprintRestCalls kFingerprintRest = {
     .is_overfull = rest_is_overfull,
 };
 
-// Lines from fingerprints, without a look at how they came.
-class FingerprintFilter::Builder {
- public:
-  explicit Builder(const FingerprintView& f) : f_(f) {
-    lines1_.resize(kLineWords * 16 * f.group);
-    lines2_.resize(kLineWords * 16);
-    lines3_.resize(kLineWords);
-  }
-
-  // From the ascending fingerprints of a block.
-  void build(uint64_t block, std::span<const uint64_t> fingerprints) {
-    std::fill(lines1_.begin(), lines1_.end(), 0);
-    std::fill(lines2_.begin(), lines2_.end(), 0);
-    std::fill(lines3_.begin(), lines3_.end(), 0);
-    rest_.clear();
-    keys_.clear();
-    cells_.clear();
-    const uint64_t first_line = block * 16 * f_.group;
-    for (const uint64_t fingerprint : fingerprints) {
-      const uint64_t run = fingerprint >> f_.one.bits;
-      cells_.push_back({run / f_.quotients - first_line,
-                        run % f_.quotients << f_.one.bits | (fingerprint & ((uint64_t{1} << f_.one.bits) - 1))});
-    }
-    fill(lines1_.data(), f_.one, [&](const Cell& c) {
-      const auto quotient = static_cast<uint32_t>(c.slot >> f_.one.bits);
-      const auto remainder = static_cast<uint32_t>(c.slot & ((uint64_t{1} << f_.one.bits) - 1));
-      keys_.push_back(fingerprint_key(f_, {first_line + c.line, quotient, remainder}).key);
-    });
-    std::sort(keys_.begin(), keys_.end());
-    cells_.clear();
-    for (const uint64_t key : keys_) {
-      const uint32_t bits = f_.two.bits + 6;
-      cells_.push_back({key >> bits, key & ((uint64_t{1} << bits) - 1)});
-    }
-    keys_.clear();
-    fill(lines2_.data(), f_.two, [&](const Cell& c) { keys_.push_back((c.line << (f_.two.bits + 6)) + c.slot); });
-    for (size_t i = 0, n = keys_.size(); i < n; ++i) {
-      const uint64_t key = keys_[n - 1 - i];
-      if (i < entries_of(f_))
-        set_entry(f_, lines3_.data(), static_cast<uint32_t>(i), key + 1);
-      else
-        rest_.push_back(fingerprint_of_key(f_, {block, key}));
-    }
-    std::sort(rest_.begin(), rest_.end());
-  }
-
-  // What was built; the rest of the block, ascending.
-  const std::vector<uint64_t>& rest() const { return rest_; }
-  bool is_equal(uint64_t block) const {
-    return is_at(f_.level1, lines1_, block) && is_at(f_.level2, lines2_, block) && is_at(f_.level3, lines3_, block);
-  }
-  void write(uint64_t block, const FingerprintView& to) const {
-    std::copy(lines1_.begin(), lines1_.end(), to.level1 + block * lines1_.size());
-    std::copy(lines2_.begin(), lines2_.end(), to.level2 + block * lines2_.size());
-    std::copy(lines3_.begin(), lines3_.end(), to.level3 + block * lines3_.size());
-  }
-
- private:
-  static bool is_at(const uint64_t* level, const std::vector<uint64_t>& lines, uint64_t block) {
-    return std::memcmp(level + block * lines.size(), lines.data(), lines.size() * sizeof(uint64_t)) == 0;
-  }
-
-  // Fills lines with cells_, which are ascending; calls send(cell) for those that are not in.
-  template <typename Send>
-  void fill(uint64_t* lines, const FingerprintShape& g, const Send& send) const {
-    for (size_t first = 0; first < cells_.size();) {
-      uint64_t* line = lines + kLineWords * cells_[first].line;
-      size_t last = first, end = first;  // of the line's cells; of those of its first runs, as many as fit
-      for (; last < cells_.size() && cells_[last].line == cells_[first].line; ++last) {
-        const uint64_t quotient = cells_[last].slot >> g.bits;
-        line[0] |= uint64_t{1} << quotient;
-        const bool ends_run = last + 1 == cells_.size() || cells_[last + 1].line != cells_[last].line ||
-                              cells_[last + 1].slot >> g.bits != quotient;
-        if (ends_run && last + 1 - first <= g.slots) end = last + 1;
-      }
-      RunEnds ends = 0;
-      for (size_t i = first; i < end; ++i) {
-        store_slot(line, g, static_cast<uint32_t>(i - first),
-                   static_cast<uint32_t>(cells_[i].slot & ((uint64_t{1} << g.bits) - 1)));
-        if (i + 1 == end || cells_[i + 1].slot >> g.bits != cells_[i].slot >> g.bits) ends |= RunEnds{1} << (i - first);
-      }
-      store_ends(line, g, ends);
-      for (size_t i = end; i < last; ++i) send(cells_[i]);
-      first = last;
-    }
-  }
-
-  const FingerprintView& f_;
-  std::vector<uint64_t> lines1_, lines2_, lines3_, rest_, keys_;
-  std::vector<Cell> cells_;
-};
-
 uint64_t FingerprintFilter::payload_bytes(const Spec& spec) {
   if (spec.hashing != Hashing::lanes) throw SpecError("a fingerprint filter needs lane hashing");
   if (spec.core.size() != kCoreSize) throw SpecError("a fingerprint filter has eight numbers in its core");
@@ -340,6 +180,7 @@ uint64_t FingerprintFilter::payload_bytes(const Spec& spec) {
   if (limit < 1 || limit > kMost) throw SpecError("limit must be 1 … 2^48");
   if (spec.core[6] > 1) throw SpecError("set must be 0 or 1");
   if (spec.core[7] + 4 > remainder) throw SpecError("a remainder must keep four bits when it has doubled");
+  if (lines > kMost >> spec.core[7]) throw SpecError("there may be 2^48 lines at most, doublings included");
   return 8 * (kStateWords + kLineWords * (lines + lines / group + lines / (16 * group)) + rest);
 }
 
@@ -348,12 +189,25 @@ FingerprintFilter::FingerprintFilter(Spec spec, Bits bits)
       is_set_(spec_.core[6] != 0),
       view_(view_of(spec_, bits_.words())),
       rest_(rest_words(view_), view_.state + 2, spec_.core[4]),
-      loops_(kernel().fingerprint(static_cast<uint32_t>(spec_.core[1]))) {
+      loops_(&kernel().fingerprint(static_cast<uint32_t>(spec_.core[1]))) {
   view_.rest = &rest_;
   if (!bits_.read_only()) rest_.reserve_for(1);
-  OneKey one = loops_.one.of(&view_);
+  set_one(own_one());
+}
+
+OneKey FingerprintFilter::own_one() const {
+  OneKey one = loops_->one.of(&view_);
   if (is_set_) one.add_to = one.add_new_to;
-  set_one(one);
+  return one;
+}
+
+void FingerprintFilter::swap_content(FingerprintFilter& other) noexcept {
+  std::swap(spec_, other.spec_);
+  std::swap(bits_, other.bits_);
+  std::swap(view_, other.view_);
+  std::swap(view_.rest, other.view_.rest);  // back: each is its filter's own
+  rest_.swap(other.rest_);
+  std::swap(loops_, other.loops_);
 }
 
 class FingerprintFilter::Adding {
@@ -386,12 +240,12 @@ class FingerprintFilter::Adding {
 
 void FingerprintFilter::add_items(const uint64_t* digests, size_t n) {
   Adding adding(*this, n, true);
-  const size_t added = refused_.any() ? 0 : loops_.add_many(view_, digests, n);
+  const size_t added = refused_.any() ? 0 : loops_->add_many(view_, digests, n);
   if (added < n) adding.refuse(digests + added, n - added);
 }
 void FingerprintFilter::add_new_items(const uint64_t* digests, size_t n, uint8_t* added) {
   const Adding adding(*this, n, false);
-  const size_t treated = refused_.any() ? 0 : loops_.add_new_many(view_, digests, n, added);
+  const size_t treated = refused_.any() ? 0 : loops_->add_new_many(view_, digests, n, added);
   if (treated == n) return;
   refused_.note();
   std::fill(added + treated, added + n, uint8_t{0});
@@ -399,18 +253,6 @@ void FingerprintFilter::add_new_items(const uint64_t* digests, size_t n, uint8_t
 void FingerprintFilter::remove_items(const uint64_t* digests, size_t n) {
   for (size_t i = 0; i < n; ++i)
     if (!refused_.take(digests[i])) remove(digests[i]);
-}
-
-size_t FingerprintFilter::add_fingerprints(const uint64_t* fingerprints, size_t n) {
-  constexpr size_t kBatch = 1024;
-  const uint64_t most = view_.lines * view_.quotients << view_.one.bits;
-  uint64_t digests[kBatch];
-  for (size_t start = 0; start < n; start += kBatch) {
-    const size_t count = std::min(kBatch, n - start);
-    for (size_t i = 0; i < count; ++i) digests[i] = least_word_of(fingerprints[start + i], most);
-    if (const size_t added = add_many(digests, count); added < count) return start + added;
-  }
-  return n;
 }
 
 void FingerprintFilter::fingerprints(uint64_t block, std::vector<uint64_t>& out) const {
@@ -424,31 +266,56 @@ void FingerprintFilter::fingerprints(uint64_t block, std::vector<uint64_t>& out)
   std::inplace_merge(out.begin(), middle, out.end());
 }
 
-std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other_filter) const {
+std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other) const {
+  try {
+    return combined(other, is_set_ ? SetOperation::unite : SetOperation::add);
+  } catch (const FingerprintsDoNotFit&) {
+    throw SpecError("cannot merge: the two filters hold more keys than one has room for. Build both for more keys");
+  }
+}
+
+void FingerprintFilter::combine(const Filter& other, SetOperation operation) {
+  std::vector<uint64_t> space = combined(other, operation);
+  merge_in(other, space);
+}
+
+std::vector<uint64_t> FingerprintFilter::combined(const Filter& other_filter, SetOperation operation) const {
   require_same_structure(other_filter);
   const auto& other = static_cast<const FingerprintFilter&>(other_filter);
   std::vector<uint64_t> space(bits_.size());
-  FingerprintView to = view_of(spec_, space.data());
-  FingerprintRest rest(rest_words(to), to.state + 2, spec_.core[4]);
-  Builder builder(view_);
-  std::vector<uint64_t> mine, theirs, both;
-  for (uint64_t block = 0; block < blocks(); ++block) {
-    fingerprints(block, mine);
-    other.fingerprints(block, theirs);
-    both.clear();
-    if (is_set_)
-      std::set_union(mine.begin(), mine.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
-    else
-      std::merge(mine.begin(), mine.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
-    builder.build(block, both);
-    builder.write(block, to);
-    to.state[0] += both.size();
-    rest.reserve(rest.excess().size() + builder.rest().size());
-    for (const uint64_t fingerprint : builder.rest()) rest.add(fingerprint);
-    if (to.state[0] > view_.limit || rest.is_overfull())
-      throw SpecError("cannot merge: the two filters hold more keys than one has room for. Build both for more keys");
-  }
+  build_blocks(view_of(spec_, space.data()), spec_.core[4], 1, [&](uint64_t block, BlockKeys& keys) {
+    fingerprints(block, keys.mine);
+    other.fingerprints(block, keys.theirs);
+    keys.all.clear();
+    const auto use = [&](auto algorithm) {
+      algorithm(keys.mine.begin(), keys.mine.end(), keys.theirs.begin(), keys.theirs.end(),
+                std::back_inserter(keys.all));
+    };
+    switch (operation) {
+      case SetOperation::add: return use([](auto... x) { std::merge(x...); });
+      case SetOperation::unite: return use([](auto... x) { std::set_union(x...); });
+      case SetOperation::subtract: return use([](auto... x) { std::set_difference(x...); });
+      case SetOperation::differ: return use([](auto... x) { std::set_symmetric_difference(x...); });
+    }
+  });
   return space;
+}
+
+void FingerprintFilter::refill(const FingerprintFilter& from, uint32_t threads) {
+  const FingerprintView &to = view_, &source = from.view_;
+  if (least_of_block(to, blocks()) != least_of_block(source, from.blocks()) || is_set_ != from.is_set_ ||
+      to.quotients != source.quotients || to.group != source.group || spec_.seed != from.spec_.seed || state()[0] != 0)
+    throw SpecError("the filter cannot hold the fingerprints of the other one");
+  build_blocks(to, spec_.core[4], threads, [&](uint64_t block, BlockKeys& keys) {
+    const uint64_t first = least_of_block(to, block), end = least_of_block(to, block + 1);
+    const uint64_t per_block = least_of_block(source, 1);
+    keys.all.clear();
+    for (uint64_t b = first / per_block; b < (end + per_block - 1) / per_block; ++b) {
+      from.fingerprints(b, keys.mine);
+      const auto low = std::lower_bound(keys.mine.begin(), keys.mine.end(), first);
+      keys.all.insert(keys.all.end(), low, std::lower_bound(low, keys.mine.end(), end));
+    }
+  });
 }
 
 void FingerprintFilter::merge_in(const Filter&, std::vector<uint64_t>& space) {
@@ -502,7 +369,7 @@ std::string FingerprintFilter::check(bool thorough) const {
   if (std::any_of(unused, end, [](uint64_t word) { return word != 0; })) return "unused words of the rest are set";
   if (!std::is_sorted(rest.begin(), rest.end())) return "the rest is not in order";
   if (!rest.empty() && rest.back() >= least_of_block(view_, blocks())) return "a fingerprint of the rest is too large";
-  Builder builder(view_);
+  FingerprintBuilder builder(view_);
   std::vector<uint64_t> all;
   uint64_t copies = 0;
   for (uint64_t block = 0; block < blocks(); ++block) {
@@ -522,11 +389,18 @@ std::string FingerprintFilter::check(bool thorough) const {
   return {};
 }
 
+namespace {
+std::unique_ptr<Filter> make_fingerprint(Spec spec, Bits bits) {
+  if (spec.core[7] == 0) return make_family<FingerprintFilter>(std::move(spec), std::move(bits));
+  return make_family<GrowingFingerprintFilter>(std::move(spec), std::move(bits));
+}
+}  // namespace
+
 extern constinit const KindRow kFingerprintKind = {
     .kind = Kind::fingerprint,
     .name = "fingerprint",
     .payload_bytes = FingerprintFilter::payload_bytes,
-    .make_filter = make_family<FingerprintFilter>,
+    .make_filter = make_fingerprint,
 };
 
 }  // namespace evenbins
