@@ -144,8 +144,6 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   size_t add_fingerprints(const uint64_t* fingerprints, size_t n);
 
  private:
-  // A whole filter of this shape, block by block.
-  class Builder;
   // A thread that adds, with memory for what its keys can push beyond the room of the rest.
   class Adding;
 

@@ -44,7 +44,8 @@ struct FingerprintView {
   uint64_t* state;  // copies, 0, entries of the rest, 0 …
   uint64_t *level1, *level2, *level3;
   uint64_t lines, quotients, group, limit;
-  uint32_t shift;  // 64 − bits of a remainder
+  uint32_t shift;    // 64 − bits of a remainder
+  uint32_t payload;  // last bits of a slot that are no part of the fingerprint: window.hpp
   FingerprintShape one, two;
   bool wide_entries;  // of level 3: eight of 64 bits, not sixteen of 32
   bool slow_pdep;     // this processor deposits bits by microcode
