@@ -501,8 +501,9 @@ namespace {
 // Adds the keys for which there is room by ranges. Returns how many are in. If it was too many, all are taken back, and
 // none is in: then `alone` says that they must be added by one thread, which stops at the first that finds no room.
 // `out` as for add_by_range; of a filter that can be overfull it may be null only if every key changes something.
-uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
-                      const Pulse& pulse, bool& alone) {
+uint64_t add_at_once(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
+                     const Pulse& pulse, bool& alone) {
+  by_range.begin_items(keys.size(), threads);
   const uint64_t certain = std::min(keys.size(), filter.keys_left());
   std::optional<BadKey> bad;
   uint64_t in = 0;
@@ -524,10 +525,58 @@ uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, ui
         if (out == nullptr || out[start + i] != 0) digests[added++] = digests[i];
       by_range.remove_items(digests, added);
     }
-    return 0;
+    in = 0;
+    bad.reset();
   }
+  by_range.end_items(in);
   if (bad) throw BadKey(*bad);
   return in;
+}
+
+// Keys first … first+size−1 of some.
+class SomeOf final : public Digests {
+ public:
+  SomeOf(const Digests& keys, uint64_t first, uint64_t size) : keys_(keys), first_(first), size_(size) {}
+  uint64_t size() const override { return size_; }
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    try {
+      keys_.read(first_ + start, n, out);
+    } catch (BadKey& bad) {
+      bad.index -= first_;
+      throw;
+    }
+  }
+
+ private:
+  const Digests& keys_;
+  uint64_t first_, size_;
+};
+
+// The same with as many keys at a time as the filter takes; if these are few, one thread adds them.
+uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
+                      const Pulse& pulse, bool& alone) {
+  const uint64_t size = keys.size();
+  for (uint64_t start = 0; start < size;) {
+    const uint64_t count = std::min(size - start, by_range.keys_at_once());
+    const SomeOf some(keys, start, count);
+    uint8_t* answers = out == nullptr ? nullptr : out + start;
+    uint64_t in;
+    try {
+      if (count < size && count < 2 * kKeysPerThread)
+        in = answers == nullptr ? add_alone(filter, some, pulse) : add_new_alone(filter, some, answers, pulse, 0, 1);
+      else
+        in = add_at_once(filter, by_range, some, answers, threads, pulse, alone);
+    } catch (BadKey& bad) {
+      bad.index += start;
+      throw;
+    } catch (FilterFull& full) {
+      full.index += start;
+      throw;
+    }
+    start += in;
+    if (in < count) return start;
+  }
+  return size;
 }
 }  // namespace
 

@@ -42,6 +42,8 @@ REST_SHARE = 2e-4
 REST_LEAST = 64
 REMAINDERS = range(6, 29)
 QUOTIENTS = range(32, 65)
+LEAST_BITS = 4
+"""Bits of a remainder beside its payload, at least."""
 MAX_SLOTS = 64
 MAX_FINGERPRINTS = 2**63
 LINE_BYTES = 64
@@ -117,10 +119,11 @@ def _table() -> _Table:
     return _Table(rows[:, :1].astype(np.int64), rows[:, 1:2].astype(np.int64), rows[:, 2:])
 
 
-def fewest_bits(keys: int, fpr: float) -> Shape | None:
+def fewest_bits(keys: int, fpr: float, payload: int = 0) -> Shape | None:
     """Find the shape of the fewest bytes for so many keys and a rate; None if none is small enough.
 
-    Of shapes that are equally large, the one with the lowest rate.
+    Of shapes that are equally large, the one with the lowest rate. With `payload`, so many bits of a
+    remainder are no part of the fingerprint.
 
     Examples
     --------
@@ -128,10 +131,10 @@ def fewest_bits(keys: int, fpr: float) -> Shape | None:
     >>> f"{8 * shape.nbytes / 100_000_000:.2f} bits"
     '13.94 bits'
     """
-    return _search(keys, fpr, None)
+    return _search(keys, fpr, None, payload)
 
 
-def lowest_rate(keys: int, bits: float) -> Shape | None:
+def lowest_rate(keys: int, bits: float, payload: int = 0) -> Shape | None:
     """Find the shape of the lowest rate within so many bits; None if none is small enough.
 
     Examples
@@ -140,20 +143,20 @@ def lowest_rate(keys: int, bits: float) -> Shape | None:
     >>> f"{100_000_000 / shape.fingerprints:.2e}"
     '7.47e-05'
     """
-    return _search(keys, None, bits)
+    return _search(keys, None, bits, payload)
 
 
 def least_bits(keys: int) -> int:
     """Return the bits of the smallest filter for so many keys, whatever its rate."""
-    shape = _search(keys, 0.5, None)
+    shape = _search(keys, 0.5, None, 0)
     assert shape is not None
     return 8 * shape.nbytes
 
 
 @cached(maxsize=1024)
-def _search(keys: int, fpr: float | None, bits: float | None) -> Shape | None:
+def _search(keys: int, fpr: float | None, bits: float | None, payload: int) -> Shape | None:
     scale = 1.0
-    while (shape := _best(keys, fpr, bits, scale)) is not None:
+    while (shape := _best(keys, fpr, bits, scale, payload)) is not None:
         found = law(keys, *shape[:4])
         within = found.reads <= READS and found.miss_reads <= MISS_READS
         if within and found.rest + _DEVIATIONS * found.deviation <= shape.rest:
@@ -162,15 +165,17 @@ def _search(keys: int, fpr: float | None, bits: float | None) -> Shape | None:
     return None
 
 
-def _best(keys: int, fpr: float | None, bits: float | None, scale: float) -> Shape | None:
+def _best(keys: int, fpr: float | None, bits: float | None, scale: float, payload: int) -> Shape | None:
     """Return the best shape with `scale` times the loads of the table."""
     table, rest = _table(), rest_limit(keys)
-    per_line = np.ldexp(table.quotients, table.remainders)
+    per_line = np.ldexp(table.quotients, table.remainders)  # fingerprints, with every payload
     group = np.arange(1, MAX_GROUP + 1)
     block = MAX_GROUP * group
-    fewest = 1.0 if fpr is None else keys / (-math.log1p(-fpr) * per_line)
+    fewest = 1.0 if fpr is None else np.ldexp(keys / (-math.log1p(-fpr) * per_line), payload)
     blocks = np.ceil(np.maximum(fewest, keys / (scale * table.loads)) / block)
-    possible = blocks * block * per_line <= MAX_FINGERPRINTS
+    possible = (blocks * block * per_line <= MAX_FINGERPRINTS) & (
+        (table.remainders >= payload + LEAST_BITS) | (payload == 0)
+    )
     if bits is not None:
         room = (bits / 8 - LINE_BYTES - 8 * rest) // (LINE_BYTES * (block + MAX_GROUP + 1))
         most = np.minimum(room, MAX_FINGERPRINTS // (block * per_line))
