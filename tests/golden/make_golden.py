@@ -180,8 +180,8 @@ def golden_fuse(name: str) -> FuseFilter:
 
 # Cores, the times in microseconds at which keys are added, and seeds.
 WINDOWS: dict[str, tuple[tuple[int, ...], Sequence[int], int]] = {
-    "window": ((16, 23, 64, 1, 300, 1000, 8, 800, 0), range(-450, 400, 40), 0),
-    "window-30-steps": ((32, 9, 40, 2, 80, 900, 30, 3000, 0), (5, 905, 2000), 42),
+    "window": ((16, 23, 64, 1, 300, 1000, 8, 400, 0), range(-450, 400, 42), 0),
+    "window-30-steps": ((32, 9, 40, 2, 80, 900, 30, 3000, 0), (5, 905, 2000, 3300), 42),
     "window-of-additions": ((48, 4, 50, 1, 8, 400, 3, 90, 1), (0, 0, 0), 2**64 - 1),
     "window-empty": ((16, 8, 32, 1, 0, 1, 1, 1, 1), (), 0),
 }
