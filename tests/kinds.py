@@ -32,6 +32,7 @@ from evenbins.study.hashing import plan_scheme
 from evenbins.study.levels import plan_levels
 from reference.bloom import ReferenceFilter
 
+AGES = timedelta(days=9999)
 SECRET = 0xC0FFEE_5EED_C0FFEE  # a seed that no other number in a test looks like
 
 
@@ -47,6 +48,7 @@ class Kind:
     repeats   a key is held as often as it was added: adding it again, or merging a filter with itself,
               changes the bytes; the payload holds counters, and a key's positions are counters of it
     merges    two filters unite by |
+    first     arguments of the class before its capacity
     runs      the payload holds fingerprints, not bits, and so many at most: a filter that is full raises
               FilterFullError, instead of a warning that it is overfilled
     """
@@ -61,12 +63,17 @@ class Kind:
     repeats: bool = False
     runs: bool = False
     merges: bool = True
+    first: tuple[Any, ...] = ()
 
     def __call__(self, capacity: Any = 1000, **changes: Any) -> Any:
         arguments = {**self.arguments, **changes}
         if self.plan:
             return self.cls.from_plan(self.plan(capacity, **arguments))
-        return self.cls(capacity, **arguments)
+        return self.make(capacity, **arguments)
+
+    def make(self, *arguments: Any, **options: Any) -> Any:
+        """Call the class with its capacity and what follows."""
+        return self.cls(*self.first, *arguments, **options)
 
     def planned(self, capacity: Any, **arguments: Any) -> Any:
         """Make a filter of the class by its planner, which takes more than the constructor."""
@@ -169,13 +176,14 @@ def _window(name: str, **arguments: Any) -> Kind:
     """Make a window in which nothing expires, and which has room for more keys, as `_fingerprint` does."""
 
     def plan(capacity: Any, *, steps: int = 8, seed: int = 0, **goal: Any) -> Any:
-        roomy = plan_window(timedelta(days=9999), max(20 * int(capacity), 3000), steps=steps, **goal).core
+        roomy = plan_window(AGES, max(20 * int(capacity), 3000), steps=steps, **goal).core
         core = roomy._replace(rest=8192, limit=2**40)
         return plan_of_core("window", core, capacity=capacity, seed=seed, hashing="lanes")
 
     return Kind(
-        name, WindowFilter, reference.ReferenceWindow, arguments, plan, counted=True, runs=True, merges=False
-    )
+        name, WindowFilter, reference.ReferenceWindow, arguments, plan, counted=True, runs=True, merges=False,
+        first=(AGES,),
+    )  # fmt: skip
 
 
 def _levels(

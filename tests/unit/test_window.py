@@ -272,6 +272,22 @@ def test_as_many_keys_as_planned_fit_for_ever() -> None:
     assert counted.stats().keys + counted.stats().expired >= 20_000
 
 
+def test_plans_predict_keys_ages_and_what_is_not_swept() -> None:
+    """60 moments of five windows of 50,000 additions: means within 2 % and 10 % of the predicted ones."""
+    f = WindowFilter(50_000, 50_000, 1e-3)
+    measured = []
+    for number in range(96):
+        f.add_many(np.arange(4001 * number, 4001 * (number + 1)))
+        if number >= 36:
+            measured.append(f.stats())
+    mean = {name: np.mean([getattr(each, name) for each in measured], axis=0) for name in ("keys", "expired", "ages")}
+    assert mean["keys"] == pytest.approx(sum(f.plan.ages), rel=0.02)
+    assert mean["ages"][1:] == pytest.approx(f.plan.ages[1:], rel=0.02)
+    assert mean["expired"] == pytest.approx(f.plan.expired, rel=0.1)
+    assert max(each.fpr for each in measured) <= f.plan.fpr * 1.001
+    assert max(each.reads for each in measured) <= 1.1
+
+
 def test_a_full_filter_says_so_and_goes_on() -> None:
     f, clock = make(capacity=1000)
     with pytest.raises(FilterFullError) as error:

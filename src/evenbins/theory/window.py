@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from evenbins.theory import fingerprint_design as design
 
-__all__ = ["MARGIN", "age_bits", "ages", "fewest_bits", "held", "lowest_rate", "most_found"]
+__all__ = ["MARGIN", "age_bits", "ages", "expired", "fewest_bits", "held", "lowest_rate", "most_found"]
 
 MARGIN = 32
 """A filter has slots for 1/MARGIN of its keys, and half as many as MARGIN, that expired and are not swept."""
@@ -76,6 +76,20 @@ def ages(capacity: int, steps: int) -> tuple[float, ...]:
     """
     each = capacity / steps
     return (each / 2, *[each] * steps)
+
+
+def expired(lines: int) -> float:
+    """Return how many keys have expired and are not swept yet, in the mean.
+
+    As many expire as are added, a line is swept with each addition, and in the mean half of them come before
+    that of a key (Little's law).
+
+    Examples
+    --------
+    >>> expired(1000)
+    500.0
+    """
+    return lines / 2
 
 
 def fewest_bits(capacity: int, fpr: float, steps: int, *, counted: bool) -> design.Shape | None:
