@@ -533,17 +533,16 @@ uint64_t add_at_once(Filter& filter, ByRange& by_range, const Digests& keys, uin
   return in;
 }
 
-// Keys first … first+size−1 of some.
-class SomeOf final : public Digests {
+// Some of the keys of a call.
+class Piece final : public Digests {
  public:
-  SomeOf(const Digests& keys, uint64_t first, uint64_t size) : keys_(keys), first_(first), size_(size) {}
+  Piece(const Digests& keys, uint64_t first, uint64_t size) : keys_(keys), first_(first), size_(size) {}
   uint64_t size() const override { return size_; }
   void read(uint64_t start, size_t n, uint64_t* out) const override {
     try {
       keys_.read(first_ + start, n, out);
-    } catch (BadKey& bad) {
-      bad.index -= first_;
-      throw;
+    } catch (const BadKey& bad) {
+      throw BadKey(bad.index - first_, bad.type, bad.what());
     }
   }
 
@@ -558,7 +557,7 @@ uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, ui
   const uint64_t size = keys.size();
   for (uint64_t start = 0; start < size;) {
     const uint64_t count = std::min(size - start, by_range.keys_at_once());
-    const SomeOf some(keys, start, count);
+    const Piece some(keys, start, count);
     uint8_t* answers = out == nullptr ? nullptr : out + start;
     uint64_t in;
     try {
@@ -566,12 +565,10 @@ uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, ui
         in = answers == nullptr ? add_alone(filter, some, pulse) : add_new_alone(filter, some, answers, pulse, 0, 1);
       else
         in = add_at_once(filter, by_range, some, answers, threads, pulse, alone);
-    } catch (BadKey& bad) {
-      bad.index += start;
-      throw;
-    } catch (FilterFull& full) {
-      full.index += start;
-      throw;
+    } catch (const BadKey& bad) {
+      throw BadKey(bad.index + start, bad.type, bad.what());
+    } catch (const FilterFull& full) {
+      throw FilterFull(full.index + start);
     }
     start += in;
     if (in < count) return start;
@@ -580,7 +577,31 @@ uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, ui
 }
 }  // namespace
 
-uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+namespace {
+// Adds to a filter that grows, by add(piece, first, threads): threads add as many keys as it certainly has room for, one
+// thread those around the key that makes it grow. So it grows at the same key whatever the threads.
+template <typename Add>
+uint64_t add_in_pieces(Filter& filter, const Digests& keys, uint32_t threads, const Add& add) {
+  constexpr uint64_t kAlone = 8 * kDigestBatch;
+  const uint64_t size = keys.size();
+  for (uint64_t start = 0, n; start < size; start += n) {
+    filter.settle(threads);
+    const uint64_t left = filter.keys_left();
+    const bool together = left >= kAlone;
+    n = std::min(size - start, together ? left : kAlone);
+    try {
+      const uint64_t done = add(Piece(keys, start, n), start, together ? threads : 1);
+      if (done < n) return start + done;
+    } catch (const BadKey& bad) {
+      throw BadKey(bad.index + start, bad.type, bad.what());
+    } catch (const FilterFull& full) {
+      throw FilterFull(full.index + start);
+    }
+  }
+  return size;
+}
+
+uint64_t add_new_to_fixed(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
   threads = useful_threads(filter, keys, threads);
   uint64_t start = 0;
   if (ByRange* by_range = filter.by_range(); by_range != nullptr && by_range->tells_new_items() && threads > 1) {
@@ -591,7 +612,7 @@ uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t
   return add_new_alone(filter, keys, out, pulse, start, threads);
 }
 
-uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+uint64_t add_to_fixed(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
   threads = useful_threads(filter, keys, threads);
   if (threads < 2) return add_alone(filter, keys, pulse);
   if (const uint32_t copies = useful_copies(filter, keys, threads); copies > 1)
@@ -608,6 +629,23 @@ uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pu
     if (stopped) return start;
   }
   return add_alone(filter, keys, pulse, start, threads);
+}
+
+}  // namespace
+
+uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+  if (!filter.grows() || useful_threads(filter, keys, threads) < 2)
+    return add_new_to_fixed(filter, keys, out, threads, pulse);
+  return add_in_pieces(filter, keys, threads, [&](const Digests& piece, uint64_t first, uint32_t most) {
+    return add_new_to_fixed(filter, piece, out + first, most, pulse);
+  });
+}
+
+uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  if (!filter.grows() || useful_threads(filter, keys, threads) < 2) return add_to_fixed(filter, keys, threads, pulse);
+  return add_in_pieces(filter, keys, threads, [&](const Digests& piece, uint64_t, uint32_t most) {
+    return add_to_fixed(filter, piece, most, pulse);
+  });
 }
 
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {

@@ -142,9 +142,11 @@ def _deduplicator(name: str, **arguments: Any) -> Structure:
     )
 
 
-def _fingerprints(is_set: int) -> FingerprintFilter:
+def _fingerprints(is_set: int, *, grows: bool = False) -> FingerprintFilter:
     """Make a filter with room for many copies: suites add the same keys again and again."""
     core = (1600, 16, 64, 10, 100_000, 10**6, is_set, 0)
+    if grows:  # through sizes for 600, 1300, 2700, … keys, four blocks and more
+        core = (64, 23, 64, 1, 100_000, 606, is_set, 12)
     plan: Any = plan_of_core("fingerprint", core, capacity=CAPACITY, seed=0, hashing="lanes")
     return FingerprintFilter.from_plan(plan)
 
@@ -180,6 +182,7 @@ STRUCTURES = [
     _filter("FingerprintFilter", lambda: _fingerprints(0)),
     _filter("FingerprintFilter-set", lambda: _fingerprints(1), threads=2),
     _filter("WindowFilter", _window, threads=2),
+    _filter("FingerprintFilter-growing", lambda: _fingerprints(1, grows=True), threads=2),
     _filter("BloomFilter-threads", lambda: BloomFilter(CAPACITY), threads=2),
     _filter("CountingBloomFilter-threads", lambda: CountingBloomFilter(CAPACITY), threads=2),
     _filter("GrowingFilter", lambda: GrowingFilter(1e-3, first=1000, policy="blocked")),
@@ -389,12 +392,18 @@ MULTISET: dict[str, Run] = {
     "remove_many": COUNTING["remove_many"],
     "count": COUNTING["count"],
     "count_many": COUNTING["count_many"],
-    "semantics": _read("semantics"),
+    "semantics max_capacity": lambda scene: (scene.made.semantics, scene.made.max_capacity),
+    "doubled halved": lambda scene: scene.made.doubled(threads=2).halved(),
+    "freeze": _with("freeze", 2**-8),
 }
 FINGERPRINT_SET: dict[str, Run] = FILTER | {
     "count": COUNTING["count"],
     "count_many": COUNTING["count_many"],
-    "semantics": _read("semantics"),
+    "semantics max_capacity": MULTISET["semantics max_capacity"],
+    "doubled halved": MULTISET["doubled halved"],
+    "freeze": MULTISET["freeze"],
+    "- ^": lambda scene: (scene.made - scene.other, scene.made ^ scene.other),
+    "-= ^=": lambda scene: (scene.made.__isub__(scene.other), scene.made.__ixor__(scene.other)),
     "remove discard remove_many": lambda scene: _refuse_removal(scene),
 }
 WINDOW: dict[str, Run] = {

@@ -53,6 +53,8 @@ bool with_errors_set(F&& call) {
     error.restore();
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::bad_alloc& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -183,6 +185,13 @@ int64_t count_one(FilterObject& object, nb::handle key) {
 int slot_buffer(PyObject* self, Py_buffer* view, int flags) {
   FilterObject* object = object_of(self);
   if (object == nullptr) {
+    view->obj = nullptr;
+    return -1;
+  }
+  if (object->filter->grows() && !with_errors_set([&] {
+        const Writing alone(*object);
+        object->filter->settle(1);
+      })) {
     view->obj = nullptr;
     return -1;
   }
@@ -455,6 +464,14 @@ void bind_filters(nb::module_& m) {
           "_clock", [](const FilterObject& self) { return self.clock.is_valid() ? self.clock : nb::none(); },
           [](FilterObject& self, nb::object clock) { std::swap(self.clock, clock); }, nb::arg("clock").none(),
           "What tells a filter whose keys expire the time; None: the system's clock.")
+      .def(
+          "_settle",
+          [](FilterObject& self) {
+            const Writing alone(self);
+            self.filter->settle(1);
+          },
+          "Completes the growth of a filter, if some is under way.")
+      .def_prop_ro("_most_keys", [](const FilterObject& self) { return self.filter->most_keys(); })
       .def_prop_rw(
           "_stage_keys", [](const FilterObject& self) { return self.stage_keys.load(); },
           [](FilterObject& self, uint64_t keys) { self.stage_keys = keys; },

@@ -4,7 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "fingerprint_parts.hpp"
+#include "evenbins/fingerprint_growth.hpp"
+#include "fingerprint_blocks.hpp"
 
 namespace evenbins {
 
@@ -170,6 +171,7 @@ uint64_t FingerprintFilter::payload_bytes(const Spec& spec) {
   if (limit < 1 || limit > kMost) throw SpecError("limit must be 1 … 2^48");
   if (spec.core[6] > 1) throw SpecError("set must be 0 or 1");
   if (spec.core[7] + 4 > remainder) throw SpecError("a remainder must keep four bits when it has doubled");
+  if (lines << spec.core[7] > kMost) throw SpecError("there may be 2^48 lines at most, doublings included");
   return 8 * (kStateWords + kLineWords * (lines + lines / group + lines / (16 * group)) + rest);
 }
 
@@ -178,12 +180,25 @@ FingerprintFilter::FingerprintFilter(Spec spec, Bits bits)
       is_set_(spec_.core[6] != 0),
       view_(view_of(spec_, bits_.words())),
       rest_(rest_words(view_), view_.state + 2, spec_.core[4]),
-      loops_(kernel().fingerprint(static_cast<uint32_t>(spec_.core[1]))) {
+      loops_(&kernel().fingerprint(static_cast<uint32_t>(spec_.core[1]))) {
   view_.rest = &rest_;
   if (!bits_.read_only()) rest_.reserve_for(1);
-  OneKey one = loops_.one.of(&view_);
+  set_one(own_one());
+}
+
+OneKey FingerprintFilter::own_one() const {
+  OneKey one = loops_->one.of(&view_);
   if (is_set_) one.add_to = one.add_new_to;
-  set_one(one);
+  return one;
+}
+
+void FingerprintFilter::swap_content(FingerprintFilter& other) noexcept {
+  std::swap(spec_, other.spec_);
+  std::swap(bits_, other.bits_);
+  std::swap(view_, other.view_);
+  std::swap(view_.rest, other.view_.rest);  // back: each is its filter's own
+  rest_.swap(other.rest_);
+  std::swap(loops_, other.loops_);
 }
 
 class FingerprintFilter::Adding {
@@ -216,12 +231,12 @@ class FingerprintFilter::Adding {
 
 void FingerprintFilter::add_items(const uint64_t* digests, size_t n) {
   Adding adding(*this, n, true);
-  const size_t added = refused_.any() ? 0 : loops_.add_many(view_, digests, n);
+  const size_t added = refused_.any() ? 0 : loops_->add_many(view_, digests, n);
   if (added < n) adding.refuse(digests + added, n - added);
 }
 void FingerprintFilter::add_new_items(const uint64_t* digests, size_t n, uint8_t* added) {
   const Adding adding(*this, n, false);
-  const size_t treated = refused_.any() ? 0 : loops_.add_new_many(view_, digests, n, added);
+  const size_t treated = refused_.any() ? 0 : loops_->add_new_many(view_, digests, n, added);
   if (treated == n) return;
   refused_.note();
   std::fill(added + treated, added + n, uint8_t{0});
@@ -231,47 +246,60 @@ void FingerprintFilter::remove_items(const uint64_t* digests, size_t n) {
     if (!refused_.take(digests[i])) remove(digests[i]);
 }
 
-size_t FingerprintFilter::add_fingerprints(const uint64_t* fingerprints, size_t n) {
-  constexpr size_t kBatch = 1024;
-  const uint64_t most = view_.lines * view_.quotients << view_.one.bits;
-  uint64_t digests[kBatch];
-  for (size_t start = 0; start < n; start += kBatch) {
-    const size_t count = std::min(kBatch, n - start);
-    for (size_t i = 0; i < count; ++i) digests[i] = least_word_of(fingerprints[start + i], most);
-    if (const size_t added = add_many(digests, count); added < count) return start + added;
-  }
-  return n;
-}
-
 void FingerprintFilter::fingerprints(uint64_t block, std::vector<uint64_t>& out) const {
   ascending_of_block(view_, rest_.stored(), block, out);
 }
 
-std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other_filter) const {
+std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other) const {
+  try {
+    return combined(other, is_set_ ? SetOperation::unite : SetOperation::add);
+  } catch (const FingerprintsDoNotFit&) {
+    throw SpecError("cannot merge: the two filters hold more keys than one has room for. Build both for more keys");
+  }
+}
+
+void FingerprintFilter::combine(const Filter& other, SetOperation operation) {
+  std::vector<uint64_t> space = combined(other, operation);
+  merge_in(other, space);
+}
+
+std::vector<uint64_t> FingerprintFilter::combined(const Filter& other_filter, SetOperation operation) const {
   require_same_structure(other_filter);
   const auto& other = static_cast<const FingerprintFilter&>(other_filter);
   std::vector<uint64_t> space(bits_.size());
-  FingerprintView to = view_of(spec_, space.data());
-  FingerprintRest rest(rest_words(to), to.state + 2, spec_.core[4]);
-  Builder builder(view_);
-  std::vector<uint64_t> mine, theirs, both;
-  for (uint64_t block = 0; block < blocks(); ++block) {
-    fingerprints(block, mine);
-    other.fingerprints(block, theirs);
-    both.clear();
-    if (is_set_)
-      std::set_union(mine.begin(), mine.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
-    else
-      std::merge(mine.begin(), mine.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
-    builder.build(block, both);
-    builder.write(block, to);
-    to.state[0] += both.size();
-    rest.reserve(rest.excess().size() + builder.rest().size());
-    for (const uint64_t fingerprint : builder.rest()) rest.add(fingerprint);
-    if (to.state[0] > view_.limit || rest.is_overfull())
-      throw SpecError("cannot merge: the two filters hold more keys than one has room for. Build both for more keys");
-  }
+  build_blocks(view_of(spec_, space.data()), spec_.core[4], 1, [&](uint64_t block, BlockKeys& keys) {
+    fingerprints(block, keys.mine);
+    other.fingerprints(block, keys.theirs);
+    keys.all.clear();
+    const auto use = [&](auto algorithm) {
+      algorithm(keys.mine.begin(), keys.mine.end(), keys.theirs.begin(), keys.theirs.end(),
+                std::back_inserter(keys.all));
+    };
+    switch (operation) {
+      case SetOperation::add: return use([](auto... x) { std::merge(x...); });
+      case SetOperation::unite: return use([](auto... x) { std::set_union(x...); });
+      case SetOperation::subtract: return use([](auto... x) { std::set_difference(x...); });
+      case SetOperation::differ: return use([](auto... x) { std::set_symmetric_difference(x...); });
+    }
+  });
   return space;
+}
+
+void FingerprintFilter::refill(const FingerprintFilter& from, uint32_t threads) {
+  const FingerprintView &to = view_, &source = from.view_;
+  if (least_of_block(to, blocks()) != least_of_block(source, from.blocks()) || is_set_ != from.is_set_ ||
+      to.quotients != source.quotients || to.group != source.group || spec_.seed != from.spec_.seed || state()[0] != 0)
+    throw SpecError("the filter cannot hold the fingerprints of the other one");
+  build_blocks(to, spec_.core[4], threads, [&](uint64_t block, BlockKeys& keys) {
+    const uint64_t first = least_of_block(to, block), end = least_of_block(to, block + 1);
+    const uint64_t per_block = least_of_block(source, 1);
+    keys.all.clear();
+    for (uint64_t b = first / per_block; b < (end + per_block - 1) / per_block; ++b) {
+      from.fingerprints(b, keys.mine);
+      const auto low = std::lower_bound(keys.mine.begin(), keys.mine.end(), first);
+      keys.all.insert(keys.all.end(), low, std::lower_bound(low, keys.mine.end(), end));
+    }
+  });
 }
 
 void FingerprintFilter::merge_in(const Filter&, std::vector<uint64_t>& space) {
@@ -304,11 +332,18 @@ std::string FingerprintFilter::check(bool thorough) const {
   return thorough ? broken_levels(view_, rest_.stored(), spec_.core[4], state[0], is_set_) : std::string();
 }
 
+namespace {
+std::unique_ptr<Filter> make_fingerprint(Spec spec, Bits bits) {
+  if (spec.core[7] == 0) return make_family<FingerprintFilter>(std::move(spec), std::move(bits));
+  return make_family<GrowingFingerprintFilter>(std::move(spec), std::move(bits));
+}
+}  // namespace
+
 extern constinit const KindRow kFingerprintKind = {
     .kind = Kind::fingerprint,
     .name = "fingerprint",
     .payload_bytes = FingerprintFilter::payload_bytes,
-    .make_filter = make_family<FingerprintFilter>,
+    .make_filter = make_fingerprint,
 };
 
 }  // namespace evenbins

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "fingerprint_parts.hpp"
+#include "fingerprint_blocks.hpp"
 
 namespace evenbins {
 

@@ -156,6 +156,14 @@ class Filter {
     return n;
   }
 
+  // A filter may grow as keys come. Keys of all sizes that it can have; whether growth is under way, part by part, in
+  // memory beside its bits; and the end of that, by threads, which needs the filter to itself. An error leaves it usable.
+  virtual uint64_t most_keys() const { return spec_.capacity; }
+  virtual bool grows() const { return false; }
+  virtual bool is_settled() const { return true; }
+  virtual void settle(uint32_t /*threads*/) {}
+  virtual uint64_t nbytes() const { return bits_.bytes(); }
+
   // How several threads can add to it at once; null: not in this way.
   virtual ByRange* by_range() { return nullptr; }
   virtual ByLevel* by_level() { return nullptr; }

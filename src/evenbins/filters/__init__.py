@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from evenbins.filters.base import build
     from evenbins.filters.blocked import BlockedBloomFilter, BlockedPlan, BlockedStats, plan_blocked
     from evenbins.filters.counting import CountingBloomFilter, CountingPlan, CountingStats, plan_counting
-    from evenbins.filters.fingerprint import (
-        FingerprintFilter,
-        FingerprintPlan,
-        FingerprintStats,
-        plan_fingerprint,
-    )
+    from evenbins.filters.fingerprint import FingerprintFilter
+    from evenbins.filters.fingerprint_plan import FingerprintPlan, FingerprintStats, plan_fingerprint
     from evenbins.filters.fuse import FuseFilter, FusePlan, FuseStats, plan_fuse
     from evenbins.filters.growing import GrowingFilter, GrowingPlan
     from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
@@ -54,7 +50,8 @@ _HOMES = {
     "base": "build",
     "blocked": "BlockedBloomFilter BlockedPlan BlockedStats plan_blocked",
     "counting": "CountingBloomFilter CountingPlan CountingStats plan_counting",
-    "fingerprint": "FingerprintFilter FingerprintPlan FingerprintStats plan_fingerprint",
+    "fingerprint": "FingerprintFilter",
+    "fingerprint_plan": "FingerprintPlan FingerprintStats plan_fingerprint",
     "fuse": "FuseFilter FusePlan FuseStats plan_fuse",
     "growing": "GrowingFilter GrowingPlan",
     "plan": "FilterPlan FilterStats plan_of_core",

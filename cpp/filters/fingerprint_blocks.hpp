@@ -1,17 +1,19 @@
-// Parts of a fingerprint filter that its family and those built on it share: the levels as fingerprints, and back.
+// The blocks of a fingerprint filter as a whole: what they hold, and lines from fingerprints. For everything that treats
+// all keys: merging, resizing, growth, checks.
 #pragma once
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "evenbins/fingerprint_view.hpp"
+#include "evenbins/fingerprint.hpp"
+#include "evenbins/stretches.hpp"
 
 namespace evenbins::fingerprints {
 
@@ -55,7 +57,8 @@ inline uint64_t least_of_block(const FingerprintView& f, uint64_t block) {
   return block * 16 * f.group * f.quotients << f.one.bits;
 }
 
-inline std::span<const uint64_t> of_block(const FingerprintView& f, std::span<const uint64_t> ascending, uint64_t block) {
+inline std::span<const uint64_t> of_block(const FingerprintView& f, std::span<const uint64_t> ascending,
+                                          uint64_t block) {
   const auto first = std::lower_bound(ascending.begin(), ascending.end(), least_of_block(f, block));
   const auto last = std::lower_bound(first, ascending.end(), least_of_block(f, block + 1));
   return ascending.subspan(static_cast<size_t>(first - ascending.begin()), static_cast<size_t>(last - first));
@@ -159,9 +162,9 @@ inline std::vector<uint64_t> level_histogram(const FingerprintView& f, uint32_t 
 }
 
 // Lines from fingerprints, without a look at how they came.
-class Builder {
+class FingerprintBuilder {
  public:
-  explicit Builder(const FingerprintView& f) : f_(f) {
+  explicit FingerprintBuilder(const FingerprintView& f) : f_(f) {
     lines1_.resize(kLineWords * 16 * f.group);
     lines2_.resize(kLineWords * 16);
     lines3_.resize(kLineWords);
@@ -258,7 +261,7 @@ inline std::string broken_levels(const FingerprintView& f, std::span<const uint6
   if (std::any_of(unused, end, [](uint64_t word) { return word != 0; })) return "unused words of the rest are set";
   if (!std::is_sorted(rest.begin(), rest.end())) return "the rest is not in order";
   if (!rest.empty() && rest.back() >= least_of_block(f, blocks)) return "a fingerprint of the rest is too large";
-  Builder builder(f);
+  FingerprintBuilder builder(f);
   std::vector<uint64_t> all;
   const auto are_same = [&](uint64_t a, uint64_t b) { return a >> f.payload == b >> f.payload; };
   uint64_t found = 0;
@@ -277,6 +280,39 @@ inline std::string broken_levels(const FingerprintView& f, std::span<const uint6
     if (!builder.is_equal(block) || !std::ranges::equal(builder.rest(), of_block(f, rest, block))) return name();
   }
   return found == copies ? std::string() : "the number of copies is wrong";
+}
+
+// Fingerprints of a block, and memory to find them.
+struct BlockKeys {
+  std::vector<uint64_t> all, mine, theirs;
+};
+
+// Fills an empty filter, by blocks that threads share: make(block, keys) leaves in keys.all the fingerprints of a block,
+// in ascending order. `room` is that of the rest. Throws FingerprintsDoNotFit if they are too many; then the memory is of no use.
+template <typename Make>
+void build_blocks(const FingerprintView& to, uint64_t room, uint32_t threads, const Make& make) {
+  constexpr uint64_t kBlocks = 16;
+  std::mutex lock;
+  std::vector<uint64_t> rest;
+  uint64_t copies = 0;
+  const auto build_some = [&](uint64_t start, uint64_t count) {
+    FingerprintBuilder builder(to);
+    BlockKeys keys;
+    for (uint64_t block = start; block < start + count; ++block) {
+      make(block, keys);
+      builder.build(block, keys.all);
+      builder.write(block, to);
+      const std::lock_guard hold(lock);
+      copies += keys.all.size();
+      rest.insert(rest.end(), builder.rest().begin(), builder.rest().end());
+      if (copies > to.limit || rest.size() > room) throw FingerprintsDoNotFit();
+    }
+  };
+  for_stretches(to.lines / (16 * to.group), threads, kBlocks, [] { return true; }, build_some);
+  std::sort(rest.begin(), rest.end());
+  std::copy(rest.begin(), rest.end(), rest_words(to));
+  to.state[0] = copies;
+  to.state[2] = rest.size();
 }
 
 }  // namespace evenbins::fingerprints
