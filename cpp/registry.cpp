@@ -23,8 +23,7 @@ constexpr const KindRow* kRows[] = {
     &kStandardKind,      &kBlockedKind,      &kBalancedKind,    &kGrowingKind,       &kCountingKind,
     &kCountMinKind,      &kMultilevelKind,   &kChainedKind,     &kInterpolationKind, &kSingleFilterKind,
     &kMultipleBloomKind, &kCountersKind,     &kPagedKind,       &kRingKind,          &kHyperLogLogKind,
-    &kHeavyHittersKind,  &kDeduplicatorKind, &kFingerprintKind, &kFuseKind,
-    &kWindowKind,
+    &kHeavyHittersKind,  &kDeduplicatorKind, &kFingerprintKind, &kFuseKind,          &kWindowKind,
 };
 
 const KindRow& row_of(Kind kind) {

@@ -220,12 +220,9 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot slots[] = {
-    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
-    {Py_tp_methods, methods},
-    {Py_bf_getbuffer, reinterpret_cast<void*>(slot_buffer)},
-    {Py_tp_traverse, reinterpret_cast<void*>(slot_traverse)},
-    {Py_tp_clear, reinterpret_cast<void*>(slot_clear)},
-    {0, nullptr},
+    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)}, {Py_tp_methods, methods},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(slot_buffer)},  {Py_tp_traverse, reinterpret_cast<void*>(slot_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(slot_clear)},       {0, nullptr},
 };
 
 class AddSink final : public Sink {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "evenbins/stretches.hpp"
 #include "fingerprint_blocks.hpp"
 
 namespace evenbins {
@@ -12,6 +13,7 @@ using namespace fingerprints;
 namespace {
 
 constexpr size_t kCoreSize = 9;
+constexpr uint64_t kBlocksSwept = 8;             // by a thread at a time
 constexpr int64_t kMostTime = int64_t{1} << 56;  // either way: two thousand years
 
 struct Core {
@@ -118,7 +120,16 @@ void WindowFilter::end_turn() {
 void WindowFilter::sweep_to(uint64_t line, const LiveAges& live) {
   uint64_t& next = view_.state[kNextLine];
   if (next >= line) return;
-  loops_.sweep(view_, live, next, line);
+  if (threads_ == 1) {
+    loops_.sweep(view_, live, next, line);
+  } else {
+    const uint64_t per_block = 16 * view_.group, block = next / per_block;
+    const auto sweep_some = [&](uint64_t start, uint64_t count) {
+      const uint64_t first = (block + start) * per_block, last = first + count * per_block;
+      loops_.sweep(view_, live, std::max(first, next), std::min(last, line));
+    };
+    for_stretches((line - 1) / per_block + 1 - block, threads_, kBlocksSwept, [] { return true; }, sweep_some);
+  }
   next = line;
 }
 
@@ -198,7 +209,9 @@ size_t WindowFilter::add_keys(const uint64_t* digests, size_t n, uint8_t* out) {
 void WindowFilter::begin_items(uint64_t keys, uint32_t threads) {
   rest_.reserve_for(threads);
   refused_.store(false, std::memory_order_relaxed);
+  threads_ = threads;
   prepare(keys);
+  threads_ = 1;
 }
 void WindowFilter::add_items(const uint64_t* digests, size_t n) {
   if (is_overfull() || loops_.add_many(view_, live_at(step(kNow)), digests, n, nullptr) < n)
@@ -229,9 +242,10 @@ std::unique_ptr<Filter> WindowFilter::copy() const {
 template <typename Act>
 bool WindowFilter::each_slot(const Act& act) const {
   bool sound = true;
-  const auto look = [&](uint64_t fingerprint) { act(static_cast<uint32_t>(fingerprint) & ((1u << view_.payload) - 1)); };
-  for (uint64_t block = 0; block < blocks(); ++block)
-    sound &= each_of_block(view_, rest_.stored(), block, look, look);
+  const auto look = [&](uint64_t fingerprint) {
+    act(static_cast<uint32_t>(fingerprint) & ((1u << view_.payload) - 1));
+  };
+  for (uint64_t block = 0; block < blocks(); ++block) sound &= each_of_block(view_, rest_.stored(), block, look, look);
   return sound;
 }
 

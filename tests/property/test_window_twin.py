@@ -8,11 +8,11 @@ be found; one older than the window and a step must be found only where the twin
 from __future__ import annotations
 
 import pickle
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,7 +21,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from hypothesis import settings
 from sizes import size
 
 from evenbins import FilterFullError, WindowFilter
@@ -37,7 +36,9 @@ ALL = range(0, 750, 3)
 def cores(draw: st.DrawFn, *, counted: int) -> tuple[int, ...]:
     steps = draw(st.sampled_from([1, 2, 3, 8, 8, 14, 30]))
     most = 28 - (2 * steps + 2).bit_length()
-    remainder = draw(st.sampled_from([each for each in (4, 5, 8, 11, 13, 16, 19, 20, 23, 25) if each <= most]))
+    remainder = draw(
+        st.sampled_from([each for each in (4, 5, 8, 11, 13, 16, 19, 20, 23, 25) if each <= most])
+    )
     group = draw(st.integers(1, 2))
     lines = 16 * group * draw(st.integers(1, 2))
     rest, limit = draw(st.sampled_from([0, 5, 64])), draw(st.sampled_from([200, 1500, 10_000]))
@@ -110,7 +111,7 @@ class WindowMachine(RuleBasedStateMachine):
         given = np.array(keys, np.int64) if as_array else list(keys)
         call = self.filter.add_new_many if new else self.filter.add_many
         if len(found) == len(keys):
-            answers = call(given, threads=threads)
+            answers: Any = call(given, threads=threads)
             assert not new or answers.tolist() == found
         else:  # a bulk call sweeps its lines first, so it may stop later: as the same keys one by one
             self.filter = before

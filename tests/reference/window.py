@@ -3,12 +3,12 @@
     x      the time: microseconds, or additions          t = x * steps // window   its step
     age    t % 2**p, in the last p bits of a slot        p = bits of 2 * steps + 2
 
-A fingerprint of step e is found in step t if t - e <= steps. The twin keeps whole steps; the payload has ages.
+A fingerprint of step e is found in step t if t - e <= steps. The twin keeps steps; the payload has ages.
 
-Sweeping: a turn goes over the lines of level 1, and removes what has expired. Each addition sweeps one line of
-the turn under way; when all are swept, the next turn begins if the step is another one by now. A later step
-sweeps as many lines as make turns of at most D = (2**p - steps) // 3 steps, before its first addition. After
-more than `steps` steps all has expired, and all is removed.
+Sweeping: a turn goes over the lines of level 1, and removes what has expired. Each addition sweeps one line
+of the turn under way; when all are swept, the next turn begins if the step is another one by now. A later
+step sweeps as many lines as make turns of at most D = (2**p - steps) // 3 steps, before its first addition.
+After more than `steps` steps all has expired, and all is removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Window filters: arguments, plans, clocks, files, threads and kernels; what they hold is in test_window_twin.py."""
+"""Window filters: arguments, plans, clocks, files, threads, kernels; what they hold: test_window_twin.py."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def test_a_plan_keeps_its_rate_and_its_reads(window: Any, fpr: float, steps: int
     assert plan.window == window
     assert plan.age_bits == theory.age_bits(steps)
     assert 2**plan.age_bits >= 2 * steps + 3
-    assert plan.slots_limit >= theory.held(100_000, steps, counted=window != HOUR) >= 100_000 * (1 + 1 / steps)
+    assert (
+        plan.slots_limit >= theory.held(100_000, steps, counted=window != HOUR) >= 100_000 * (1 + 1 / steps)
+    )
     assert plan == plan_of_core("window", plan.core, capacity=100_000, seed=0, hashing="lanes")
     assert WindowFilter.from_plan(plan).nbytes == plan.nbytes
     within = plan_window(window, 100_000, bits_per_key=plan.bits_per_key, steps=steps)
@@ -94,7 +96,7 @@ def test_options_are_checked() -> None:
         ({"fpr": 0.1, "bits_per_key": 16}, "exclude each other"),
     ):
         with pytest.raises((TypeError, ValueError), match=words):
-            WindowFilter(HOUR, 1000, **options)  # type: ignore[arg-type]
+            WindowFilter(HOUR, 1000, **options)
     core = plan_window(HOUR, 1000).core
     for name, wrong in (
         ("lines", 8), ("remainder", 3), ("remainder", 24), ("quotients", 31), ("group", 17), ("limit", 0),
@@ -219,8 +221,7 @@ def test_files_age_by_what_the_clock_says(tmp_path: Path) -> None:
 
 
 def test_windows_of_additions_need_no_clock() -> None:
-    f = WindowFilter(1000, 1000, 1e-6, steps=4, clock=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
-    f.clock = time.time
+    f = WindowFilter(1000, 1000, 1e-6, steps=4, clock=lambda: 1 / 0)
     for start in range(0, 10_000, 500):
         f.add_many(range(start, start + 500))
         assert f.contains_many(range(max(start - 500, 0), start + 500)).all()
@@ -265,7 +266,7 @@ def test_as_many_keys_as_planned_fit_for_ever() -> None:
     assert stats.reads <= 1.1
     assert sum(stats.ages) == stats.keys
     assert stats.ages[1:-1] == pytest.approx([2500] * 7, rel=0.01)
-    counted = WindowFilter(20_000, 20_000, 1e-3)
+    counted, _ = make(20_000, 20_000, 1e-3)
     for number in range(100):
         counted.add_many(np.arange(4000 * number, 4000 * (number + 1)))
         assert counted._state()[0] <= counted.plan.slots_limit
@@ -274,13 +275,16 @@ def test_as_many_keys_as_planned_fit_for_ever() -> None:
 
 def test_plans_predict_keys_ages_and_what_is_not_swept() -> None:
     """60 moments of five windows of 50,000 additions: means within 2 % and 10 % of the predicted ones."""
-    f = WindowFilter(50_000, 50_000, 1e-3)
+    f, _ = make(50_000, 50_000, 1e-3)
     measured = []
     for number in range(96):
         f.add_many(np.arange(4001 * number, 4001 * (number + 1)))
         if number >= 36:
             measured.append(f.stats())
-    mean = {name: np.mean([getattr(each, name) for each in measured], axis=0) for name in ("keys", "expired", "ages")}
+    mean = {
+        name: np.mean([getattr(each, name) for each in measured], axis=0)
+        for name in ("keys", "expired", "ages")
+    }
     assert mean["keys"] == pytest.approx(sum(f.plan.ages), rel=0.02)
     assert mean["ages"][1:] == pytest.approx(f.plan.ages[1:], rel=0.02)
     assert mean["expired"] == pytest.approx(f.plan.expired, rel=0.1)
@@ -336,7 +340,7 @@ def churned(kernel: str, threads: int, batch: int, *, counted: bool) -> bytes:
             for start in range(0, len(some), batch):
                 f.add_many(some[start : start + batch], threads=threads)
         f._check()
-        return f.to_bytes()
+        return bytes(f.to_bytes())
     finally:
         _core.use_kernel(before)
 
@@ -375,11 +379,14 @@ def test_golden_files(name: str, tmp_path: Path) -> None:
 
 def test_what_it_refuses() -> None:
     f, _ = make()
-    for call in (
+    calls: list[Any] = [
         lambda: f | f, lambda: f.__ior__(f), lambda: f.union(f), lambda: f.approx_intersection(f),
         lambda: f & f, lambda: f <= f, lambda: f._merge(f.copy()),
-    ):  # fmt: skip
-        with pytest.raises((TypeError, ValueError), match=r"cannot be merged|overlap|window filter|WindowFilter"):
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(
+            (TypeError, ValueError), match=r"cannot be merged|overlap|window filter|WindowFilter"
+        ):
             call()
     assert isinstance(f.plan, WindowPlan)
 

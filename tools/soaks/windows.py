@@ -126,7 +126,7 @@ class WindowSoak(Soak):
         return 200
 
     def _add(self, count: int, threads: int) -> int:
-        """Add keys in bulk, of different fingerprints: of one, in order, those after the first are not new."""
+        """Add keys of different fingerprints in bulk: of equal ones only the first would be new."""
         some = self.rng.integers(0, len(self.keys), count)
         places, first = np.unique(self.place[some], return_index=True)
         some = some[first]
@@ -158,6 +158,8 @@ class WindowSoak(Soak):
         self.ask(np.arange(len(self.keys)))
         stats = self.filter.stats()
         young, old = self.ages(np.arange(len(self.last)))
-        self.holds(young.sum() <= stats.keys <= (~old).sum(), f"stats().keys {stats.keys}, {young.sum()} young")
+        self.holds(
+            young.sum() <= stats.keys <= (~old).sum(), f"stats().keys {stats.keys}, {young.sum()} young"
+        )
         self.reads = max(self.reads, stats.reads)
         self.holds(stats.reads <= 1.1, f"{stats.reads:.3f} reads")

@@ -105,7 +105,7 @@ class SupportsCounting {
   virtual void count_many(const uint64_t* digests, size_t n, int64_t* out) const = 0;
 };
 
-// A filter whose keys expire.
+// A filter whose keys expire by time.
 class SupportsExpiry {
  public:
   virtual ~SupportsExpiry() = default;
@@ -171,7 +171,7 @@ class Filter {
   // Null: keys cannot be removed; cannot be counted.
   virtual SupportsRemoval* removal() { return nullptr; }
   virtual const SupportsCounting* counting() const { return nullptr; }
-  virtual SupportsExpiry* expiry() { return nullptr; }  // null: keys stay
+  virtual SupportsExpiry* expiry() { return nullptr; }  // null: time does not matter
   // A key is in as often as it was added, so that a union with itself is another filter.
   virtual bool is_multiset() const { return false; }
 

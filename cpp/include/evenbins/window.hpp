@@ -50,7 +50,7 @@ class WindowFilter final : public Filter, public ByRange, public SupportsExpiry 
   uint64_t keys_left() const override { return view_.limit - view_.state[0]; }
   Concurrency concurrency() const override { return Concurrency::readers_or_writer; }
 
-  SupportsExpiry* expiry() override { return this; }
+  SupportsExpiry* expiry() override { return counted_ ? nullptr : this; }
   void tell_time(int64_t time) override;
 
   ByRange* by_range() override { return this; }
@@ -90,8 +90,8 @@ class WindowFilter final : public Filter, public ByRange, public SupportsExpiry 
   LiveAges live_at(int64_t step) const;
 
   size_t add_keys(const uint64_t* digests, size_t n, uint8_t* out);
-  void prepare(uint64_t keys);      // moves time on, and sweeps as many lines as there are keys to add
-  void advance(int64_t step);       // to a later step
+  void prepare(uint64_t keys);  // moves time on, and sweeps as many lines as there are keys to add
+  void advance(int64_t step);   // to a later step
   void sweep_to(uint64_t line, const LiveAges& live);
   void end_turn();
   bool finish_turn();  // false: none is under way
@@ -106,6 +106,7 @@ class WindowFilter final : public Filter, public ByRange, public SupportsExpiry 
   const WindowLoops& loops_;  // of the kernel in force when the filter was made
   std::atomic<int64_t> present_ = 0;
   std::atomic<bool> refused_ = false;
+  uint32_t threads_ = 1;  // that sweep
 };
 
 }  // namespace evenbins

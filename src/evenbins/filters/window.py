@@ -35,9 +35,12 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins.filters.base import BaseFilter
+from evenbins.filters.fingerprint_levels import measured_levels
+from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats
-from evenbins.theory import fingerprint, fingerprint_design
+from evenbins.theory import fingerprint_design
 from evenbins.theory import window as theory
+from evenbins.theory.fingerprint import fpr as fpr_of
 
 __all__ = ["WindowCore", "WindowFilter", "WindowPlan", "WindowStats", "plan_window"]
 
@@ -78,9 +81,9 @@ class WindowCore(NamedTuple):
         return self.remainder + theory.age_bits(self.steps)
 
     @property
-    def shape(self) -> fingerprint_design.Shape:
-        """The integers that the law needs; remainders include the age."""
-        return fingerprint_design.Shape(self.lines, self.slot_bits, *self[2:5])
+    def inner(self) -> FingerprintCore:
+        """The integers of a set of fingerprints with the same lines, whose remainders include the age."""
+        return FingerprintCore(self.lines, self.slot_bits, *self[2:6], 1, 0)
 
     @property
     def fingerprints(self) -> int:
@@ -101,74 +104,75 @@ class WindowPlan(FilterPlan):
     ages : keys that were added 0, 1, … steps ago, in the middle of a step
     expired : expired fingerprints that have not been swept yet, in the mean
     slots_limit : fingerprints that the filter holds, expired ones included, until they are swept
-    remainder_bits, age_bits, quotients, slots : of a line of level 1
-    lines, group : lines of level 1, and how many of them share one of level 2
-    shares : of the keys that are in level 1, level 2, level 3 and the overflow list
-    overflow, overflow_limit : share of the keys on the overflow list, and how many it holds at most
+    age_bits : of a slot; the rest of it are the bits of a remainder
     fill : share of the slots of level 1 in use
+    inner : the plan of a set of fingerprints with the same lines: their number, levels, overflow list
     """
 
     _core_names = WindowCore._fields
-    _in_one_line = (
-        "policy", "window", "keys", "bits_per_key", "steps", "fpr", "reads", "miss_reads", "nbytes",
-    )  # fmt: skip
+    _not_shown = ("inner",)
+    _in_one_line = ("policy", "window", "keys", "bits_per_key", "fpr", "reads", "miss_reads", "nbytes")
 
     window: timedelta | int = field(compare=False)
     steps: int = field(compare=False)
     ages: tuple[float, ...] = field(compare=False)
     expired: float = field(compare=False)
     slots_limit: int = field(compare=False)
-    remainder_bits: int = field(compare=False)
-    age_bits: int = field(compare=False)
-    quotients: int = field(compare=False)
-    slots: int = field(compare=False)
-    lines: int = field(compare=False)
-    group: int = field(compare=False)
-    shares: tuple[float, ...] = field(compare=False)
-    overflow: float = field(compare=False)
-    overflow_limit: int = field(compare=False)
+    inner: FingerprintPlan = field(compare=False)
     core: WindowCore
 
     @classmethod
     def of_core(cls, policy: str, core: Sequence[int], keys: int, seed: int, hashing: str) -> WindowPlan:
         """Check the integers of a core and predict a filter with them."""
-        checked = _checked_core(core)
-        shape, steps = checked.shape, checked.steps
+        steps, length, counted = core[6:]
+        steps = arguments.integer("core[6] (steps)", steps, 1, MAX_STEPS, OF_CORE)
+        length = arguments.integer("core[7] (window)", length, steps, MAX_TIME, OF_CORE)
+        counted = arguments.integer("core[8] (counted)", counted, 0, 1, OF_CORE)
+        most = fingerprint_design.MOST_REMAINDER - theory.age_bits(steps)
+        arguments.integer("core[1] (remainder)", core[1], fingerprint_design.LEAST_REMAINDER, most, OF_CORE)
+        checked = WindowCore(*core)
         found = theory.most_found(keys, steps)
-        law = fingerprint.law(min(found, checked.limit), *shape[:4])
-        slots = fingerprint.slots(checked.slot_bits, checked.quotients)
+        inner = FingerprintPlan.of_core("fingerprint", checked.inner, max(round(found), 1), seed, hashing)
         return cls(
             keys=keys,
             policy="window",
-            bits_per_key=8 * shape.nbytes / keys,
-            window=checked.window if checked.counted else timedelta(microseconds=checked.window),
+            bits_per_key=8 * inner.nbytes / keys,
+            window=length if counted else timedelta(microseconds=length),
             steps=steps,
             ages=theory.ages(keys, steps),
             expired=theory.expired(checked.lines),
             slots_limit=checked.limit,
-            remainder_bits=checked.remainder,
-            age_bits=theory.age_bits(steps),
-            quotients=checked.quotients,
-            slots=slots,
-            lines=checked.lines,
-            group=checked.group,
-            shares=law.shares,
-            overflow=law.shares[-1],
-            overflow_limit=checked.rest,
-            fpr=fingerprint.fpr(found, checked.fingerprints),
-            reads=law.reads,
-            miss_reads=law.miss_reads,
-            fill=law.shares[0] * min(found, checked.limit) / (checked.lines * slots),
-            nbytes=shape.nbytes,
-            hashing="lanes",
+            inner=inner,
+            fpr=fpr_of(found, checked.fingerprints),
+            **{name: getattr(inner, name) for name in ("reads", "miss_reads", "fill", "nbytes", "hashing")},
             seed=seed,
             core=checked,
         )
 
     @property
+    def age_bits(self) -> int:
+        """Bits of an age."""
+        return theory.age_bits(self.steps)
+
+    @property
+    def shares(self) -> tuple[float, ...]:  # type: ignore[override]
+        """Shares of the keys that are in level 1, level 2, level 3 and the overflow list."""
+        return self.inner.shares
+
+    @property
+    def overflow(self) -> float:  # type: ignore[override]
+        """Share of the keys on the overflow list."""
+        return self.inner.overflow
+
+    @property
+    def overflow_limit(self) -> int:  # type: ignore[override]
+        """The most fingerprints that the overflow list holds."""
+        return self.inner.overflow_limit
+
+    @property
     def load_unit(self) -> str:
         """What the load of a line counts."""
-        return "keys"
+        return self.inner.load_unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -253,31 +257,6 @@ def _length(window: object, steps: int) -> tuple[int, bool]:
         return length, False
     rule = f"a timedelta, or a number of additions of at least {steps} (its steps)"
     return arguments.integer("window", window, steps, arguments.MAX_CAPACITY, remedy, rule=rule), True
-
-
-def _checked_core(core: Sequence[int]) -> WindowCore:
-    lines, remainder, quotients, group, rest, limit, steps, window, counted = core
-    most = arguments.MAX_CAPACITY
-    steps = arguments.integer("core[6] (steps)", steps, 1, MAX_STEPS, OF_CORE)
-    bits = theory.age_bits(steps)
-    remainder = arguments.integer("core[1] (remainder)", remainder, 4, 28 - bits, OF_CORE)
-    quotients = arguments.integer("core[2] (quotients)", quotients, 32, 64, OF_CORE)
-    group = arguments.integer("core[3] (group)", group, 1, fingerprint.MAX_GROUP, OF_CORE)
-    lines = arguments.integer("core[0] (lines)", lines, 1, most, OF_CORE)
-    if lines % (fingerprint.MAX_GROUP * group):
-        raise arguments.error("core[0] (lines)", "a multiple of 16 * group", lines, OF_CORE)
-    if lines * quotients << remainder + bits > fingerprint_design.MAX_FINGERPRINTS:
-        raise arguments.error(
-            "core[0] (lines)", "few enough for 2**63 fingerprints with ages", lines, OF_CORE
-        )
-    return WindowCore(
-        lines, remainder, quotients, group,
-        arguments.integer("core[4] (rest)", rest, 0, most, OF_CORE),
-        arguments.integer("core[5] (limit)", limit, 1, most, OF_CORE),
-        steps,
-        arguments.integer("core[7] (window)", window, steps, MAX_TIME, OF_CORE),
-        arguments.integer("core[8] (counted)", counted, 0, 1, OF_CORE),
-    )  # fmt: skip
 
 
 class WindowFilter(BaseFilter):
@@ -378,30 +357,18 @@ class WindowFilter(BaseFilter):
         """Measure this very filter at the present time, in two passes over its lines."""
         self._tell_time()
         core = self._numbers
-        rows = [np.array(self._level_histogram(level), dtype=np.int64).reshape(-1, 3) for level in range(4)]
-        held = [int(row[:, 0] @ row[:, 2]) for row in rows[:3]]
-        since = rows[3]
-        in_rest = self._state()[2]
-        total = sum(held) + in_rest
-        below, last = total - held[0], total - held[0] - held[1]
-        runs = int(rows[0][:, 1] @ rows[0][:, 2])  # of level 1 that are elsewhere
-        missed = runs * (1.0 + last / max(below, 1)) / (core.lines * core.quotients)
+        since = np.array(self._level_histogram(3), dtype=np.int64).reshape(-1, 3)
         found = since[since[:, 1] == 1]
         ages = np.bincount(found[:, 0], found[:, 2], core.steps + 1).astype(int)
-        keys, slots = int(ages.sum()), max(total, 1)
+        _, levels = measured_levels(self, self._state()[2], core.inner.shape)
         return WindowStats(
-            keys=keys,
-            expired=int(since[:, 2].sum()) - keys,
+            keys=int(ages.sum()),
+            expired=int(since[:, 2].sum() - ages.sum()),
             ages=tuple(ages.tolist()),
-            fpr=keys / core.fingerprints,
-            reads=1.0 + (below + last + in_rest) / slots,
-            miss_reads=1.0 + missed,
-            fill=held[0] / (core.lines * fingerprint.slots(core.slot_bits, core.quotients)),
-            shares=(*(each / slots for each in held), in_rest / slots) if total else (1.0, 0.0, 0.0, 0.0),
-            overflow=in_rest / slots,
-            loads=tuple(tuple(np.bincount(row[:, 0], row[:, 2]).astype(int).tolist()) for row in rows[:3]),
+            fpr=float(ages.sum()) / core.fingerprints,
             nbytes=self.nbytes,
             bits_per_key=8 * self.nbytes / self._capacity,
+            **levels,
         )
 
     def approx_items(self) -> float:
