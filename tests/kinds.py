@@ -177,7 +177,7 @@ def _window(name: str, **arguments: Any) -> Kind:
 
     def plan(capacity: Any, *, steps: int = 8, seed: int = 0, **goal: Any) -> Any:
         roomy = plan_window(AGES, max(20 * int(capacity), 3000), steps=steps, **goal).core
-        core = roomy._replace(rest=8192, limit=2**40)
+        core = roomy._replace(rest=8192, slots_limit=2**40)
         return plan_of_core("window", core, capacity=capacity, seed=seed, hashing="lanes")
 
     return Kind(

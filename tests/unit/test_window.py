@@ -55,10 +55,11 @@ def test_a_plan_keeps_its_rate_and_its_reads(window: Any, fpr: float, steps: int
     assert plan.reads <= 1.05
     assert plan.miss_reads <= 1.02
     assert plan.window == window
-    assert plan.age_bits == theory.age_bits(steps)
-    assert 2**plan.age_bits >= 2 * steps + 3
+    assert 2 ** theory.age_bits(steps) >= 2 * steps + 3
     assert (
-        plan.slots_limit >= theory.held(100_000, steps, counted=window != HOUR) >= 100_000 * (1 + 1 / steps)
+        plan.core.slots_limit
+        >= theory.held(100_000, steps, counted=window != HOUR)
+        >= 100_000 * (1 + 1 / steps)
     )
     assert plan == plan_of_core("window", plan.core, capacity=100_000, seed=0, hashing="lanes")
     assert WindowFilter.from_plan(plan).nbytes == plan.nbytes
@@ -99,8 +100,8 @@ def test_options_are_checked() -> None:
             WindowFilter(HOUR, 1000, **options)
     core = plan_window(HOUR, 1000).core
     for name, wrong in (
-        ("lines", 8), ("remainder", 3), ("remainder", 24), ("quotients", 31), ("group", 17), ("limit", 0),
-        ("steps", 0), ("steps", 1001), ("window", 7), ("counted", 2),
+        ("lines", 8), ("remainder", 3), ("remainder", 24), ("quotients", 31), ("group", 17),
+        ("slots_limit", 0), ("steps", 0), ("steps", 1001), ("window", 7), ("counted", 2),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"core\[\d\]"):
             plan_of_core("window", core._replace(**{name: wrong}), capacity=1000, seed=0)
@@ -261,7 +262,7 @@ def test_as_many_keys_as_planned_fit_for_ever() -> None:
             most = max(most, f._state()[0])
             first = max(0, 250 * (number - 79))
             assert f.contains_many(np.arange(first, 250 * (number + 1))).all()
-    assert 20_000 <= most <= f.plan.slots_limit
+    assert 20_000 <= most <= f.plan.core.slots_limit
     stats = f.stats()
     assert stats.reads <= 1.1
     assert sum(stats.ages) == stats.keys
@@ -269,7 +270,7 @@ def test_as_many_keys_as_planned_fit_for_ever() -> None:
     counted, _ = make(20_000, 20_000, 1e-3)
     for number in range(100):
         counted.add_many(np.arange(4000 * number, 4000 * (number + 1)))
-        assert counted._state()[0] <= counted.plan.slots_limit
+        assert counted._state()[0] <= counted.plan.core.slots_limit
     assert counted.stats().keys + counted.stats().expired >= 20_000
 
 
@@ -297,7 +298,7 @@ def test_a_full_filter_says_so_and_goes_on() -> None:
     with pytest.raises(FilterFullError) as error:
         f.add_many(np.arange(50_000))
     added = error.value.added
-    assert 1250 <= added == f.stats().keys + 0 <= f.plan.slots_limit
+    assert 1250 <= added == f.stats().keys + 0 <= f.plan.core.slots_limit
     assert f.contains_many(np.arange(added)).all()
     with pytest.raises(FilterFullError):
         f.add(-1)

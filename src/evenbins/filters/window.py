@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn, Self, SupportsFloat, SupportsIndex
 
@@ -37,7 +37,7 @@ from evenbins import _arguments as arguments
 from evenbins.filters.base import BaseFilter
 from evenbins.filters.fingerprint_levels import measured_levels
 from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
-from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats
+from evenbins.filters.plan import OF_CORE, FilterStats
 from evenbins.theory import fingerprint_design
 from evenbins.theory import window as theory
 from evenbins.theory.fingerprint import fpr as fpr_of
@@ -59,7 +59,7 @@ class WindowCore(NamedTuple):
     quotients : quotients of a line of level 1
     group : lines of level 1 for each line of level 2
     rest : fingerprints that the overflow list holds
-    limit : fingerprints that the filter holds, expired ones included
+    slots_limit : fingerprints that the filter holds, expired ones included
     steps : steps of a window
     window : microseconds, or additions
     counted : 1 if the window counts additions
@@ -70,7 +70,7 @@ class WindowCore(NamedTuple):
     quotients: int
     group: int
     rest: int
-    limit: int
+    slots_limit: int
     steps: int
     window: int
     counted: int
@@ -92,34 +92,28 @@ class WindowCore(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class WindowPlan(FilterPlan):
+class WindowPlan(FingerprintPlan):
     """The plan of a window filter, with `keys` different keys in a window, which come evenly.
 
     Attributes
     ----------
-    keys : different keys in a window
     window : a timedelta, or a number of additions
     steps : steps of a window
-    fpr : false-positive rate at the end of a step, when the most keys are found
     ages : keys that were added 0, 1, … steps ago, in the middle of a step
     expired : expired fingerprints that have not been swept yet, in the mean
-    slots_limit : fingerprints that the filter holds, expired ones included, until they are swept
-    age_bits : of a slot; the rest of it are the bits of a remainder
-    fill : share of the slots of level 1 in use
-    inner : the plan of a set of fingerprints with the same lines: their number, levels, overflow list
+    fpr : false-positive rate at the end of a step, when the most keys are found
+    remainder_bits : of a fingerprint; a slot has those of an age as well
+    semantics : "set": a fingerprint is stored once
     """
 
     _core_names = WindowCore._fields
-    _not_shown = ("inner",)
     _in_one_line = ("policy", "window", "keys", "bits_per_key", "fpr", "reads", "miss_reads", "nbytes")
 
     window: timedelta | int = field(compare=False)
     steps: int = field(compare=False)
     ages: tuple[float, ...] = field(compare=False)
     expired: float = field(compare=False)
-    slots_limit: int = field(compare=False)
-    inner: FingerprintPlan = field(compare=False)
-    core: WindowCore
+    core: WindowCore  # type: ignore[assignment]
 
     @classmethod
     def of_core(cls, policy: str, core: Sequence[int], keys: int, seed: int, hashing: str) -> WindowPlan:
@@ -133,46 +127,23 @@ class WindowPlan(FilterPlan):
         checked = WindowCore(*core)
         found = theory.most_found(keys, steps)
         inner = FingerprintPlan.of_core("fingerprint", checked.inner, max(round(found), 1), seed, hashing)
+        same = {each.name: getattr(inner, each.name) for each in fields(inner)}
+        other = {
+            "keys": keys,
+            "policy": "window",
+            "bits_per_key": 8 * inner.nbytes / keys,
+            "fpr": fpr_of(found, checked.fingerprints),
+            "remainder_bits": checked.remainder,
+            "max_capacity": keys,
+            "core": checked,
+        }
         return cls(
-            keys=keys,
-            policy="window",
-            bits_per_key=8 * inner.nbytes / keys,
+            **(same | other),
             window=length if counted else timedelta(microseconds=length),
             steps=steps,
             ages=theory.ages(keys, steps),
             expired=theory.expired(checked.lines),
-            slots_limit=checked.limit,
-            inner=inner,
-            fpr=fpr_of(found, checked.fingerprints),
-            **{name: getattr(inner, name) for name in ("reads", "miss_reads", "fill", "nbytes", "hashing")},
-            seed=seed,
-            core=checked,
         )
-
-    @property
-    def age_bits(self) -> int:
-        """Bits of an age."""
-        return theory.age_bits(self.steps)
-
-    @property
-    def shares(self) -> tuple[float, ...]:  # type: ignore[override]
-        """Shares of the keys that are in level 1, level 2, level 3 and the overflow list."""
-        return self.inner.shares
-
-    @property
-    def overflow(self) -> float:  # type: ignore[override]
-        """Share of the keys on the overflow list."""
-        return self.inner.overflow
-
-    @property
-    def overflow_limit(self) -> int:  # type: ignore[override]
-        """The most fingerprints that the overflow list holds."""
-        return self.inner.overflow_limit
-
-    @property
-    def load_unit(self) -> str:
-        """What the load of a line counts."""
-        return self.inner.load_unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -386,8 +357,7 @@ class WindowFilter(BaseFilter):
     def __or__(self, other: object) -> NoReturn:
         raise TypeError(_NO_MERGE)
 
-    def __ior__(self, other: object) -> NoReturn:
-        raise TypeError(_NO_MERGE)
+    __ior__ = __or__
 
     def union(self, *others: Self) -> NoReturn:
         """Raise TypeError: two filters may have seen different times."""
@@ -400,7 +370,7 @@ class WindowFilter(BaseFilter):
     def _check(self) -> None:
         super()._check()
         slots, _, in_rest, *_ = self._state()
-        assert slots <= self._numbers.limit
+        assert slots <= self._numbers.slots_limit
         assert in_rest <= self._numbers.rest
 
 
