@@ -134,7 +134,8 @@ _HOMES = {
     "tables.multilevel": "MultilevelTable TableFullError TablePlan TableStats",
     "tables.paged": "PagedPlan PagedStats PagedTable",
 }
-_MODULES = {"cluster", "compat", "cuda", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
+_MODULES = {"cluster", "compat", "cuda", "design", "routing", "study"}
+_MODULES |= {home.partition(".")[0] for home in _HOMES}
 _named = lazy_names(globals(), _HOMES)
 
 

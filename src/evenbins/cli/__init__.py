@@ -55,7 +55,7 @@ _ROWS = (
     Row("reproduce", "Repeat the papers' experiments.", "evenbins.study.commands.reproduce"),
     Row("route", "Pass HTTP requests on to replicas, by key.", "evenbins.cli.route"),
     Row("seed", "Write a new secret seed to a file.", "evenbins.cli.seed"),
-    Row("simulate", "Replay a log of requests through cache servers.", "evenbins.study.commands.simulate"),
+    Row("simulate", "Replay a log through caches or LLM replicas.", "evenbins.study.commands.simulate"),
     Row("top", "Show the most frequent lines.", "evenbins.cli.top"),
 )
 
