@@ -186,6 +186,9 @@ STRUCTURES = [
     _filter("BloomFilter-threads", lambda: BloomFilter(CAPACITY), threads=2),
     _filter("CountingBloomFilter-threads", lambda: CountingBloomFilter(CAPACITY), threads=2),
     _filter("GrowingFilter", lambda: GrowingFilter(1e-3, first=1000, policy="blocked")),
+    _filter(
+        "GrowingFilter-fingerprint", lambda: GrowingFilter(1e-3, first=1000, policy="fingerprint"), threads=2
+    ),
     _filter("ShardedFilter", lambda: ShardedFilter(CAPACITY, shards=4), whole=False),
     _filter("ShardedFilter-threads", lambda: ShardedFilter(CAPACITY, shards=4), whole=False, threads=2),
     _sketch("CountMinSketch"),

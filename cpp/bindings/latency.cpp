@@ -102,6 +102,8 @@ void bind_latency(nb::module_& m) {
   m.def("time_growing_insertions", &time_growing_insertions, nb::arg("keys"), nb::arg("values"),
         "Nanoseconds of each insertion into a std::unordered_map.");
   m.def("time_additions", &time_additions, nb::arg("filter"), nb::arg("digests"), nb::arg("alone"),
+        nb::sig("def time_additions(filter: Filter, digests: numpy.typing.NDArray[numpy.uint64], alone: bool) -> "
+                "numpy.typing.NDArray[numpy.uint32]"),
         "Nanoseconds of each single addition to a filter; `alone`: without those that other threads took.");
 }
 

@@ -15,6 +15,7 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -337,8 +338,11 @@ int slot_contains(PyObject* self, PyObject* key) {
   StagesObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
-  for (size_t i = object->ones.size(); i-- > 0;)
-    if (object->ones[i].contains(digest)) return 1;
+  for (size_t i = object->ones.size(); i-- > 0;) {
+    FilterObject& stage = *object->filters[i];
+    const int found = stage.lookups_wait ? contains_digest(stage, digest) : object->ones[i].contains(digest);
+    if (found != 0) return found;
+  }
   return 0;
 }
 
@@ -389,8 +393,43 @@ nb::object add_new_from(nb::pointer_and_handle<StagesObject> self, KeySource& ke
   return answers_from(keys, self.p->hasher, sink);
 }
 
+// Bulk look-ups in all stages, without the GIL, until the end of the scope. Whoever changes a stage holds no other one
+// and waits for no reader of another one, so nobody waits for ever.
+class LookingUpStages {
+ public:
+  explicit LookingUpStages(const std::vector<FilterObject*>& stages) {
+    try {
+      for (FilterObject* stage : stages) {
+        if (!stage->lookups_wait) continue;
+        if (!readings_.empty()) between_.push_back(std::make_unique<GilAcquire>());
+        readings_.push_back(std::make_unique<Reading>(*stage));
+      }
+      if (readings_.empty()) free_.emplace();
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~LookingUpStages() { end(); }
+  LookingUpStages(const LookingUpStages&) = delete;
+  LookingUpStages& operator=(const LookingUpStages&) = delete;
+
+ private:
+  void end() {
+    while (!readings_.empty()) {
+      if (between_.size() == readings_.size()) between_.pop_back();
+      readings_.pop_back();
+    }
+  }
+  std::vector<std::unique_ptr<Reading>> readings_;
+  std::vector<std::unique_ptr<GilAcquire>> between_;  // each reading but the first begins with the GIL
+  std::optional<GilRelease> free_;
+};
+
 nb::object contains_from(StagesObject& object, KeySource& keys, uint32_t threads) {
   const nb::tuple parts = object.parts;  // stay alive while others run
+  const std::vector<FilterObject*> filters = object.filters;
+  const bool wait = std::any_of(filters.begin(), filters.end(), [](const FilterObject* f) { return f->lookups_wait; });
   std::vector<const Filter*> stages;
   for (size_t i = object.filters.size(); i-- > 0;) stages.push_back(object.filters[i]->filter.get());
   const auto ask = [&](uint64_t* digests, size_t n, uint8_t* out) {  // up to kBatch, which it overwrites
@@ -420,7 +459,8 @@ nb::object contains_from(StagesObject& object, KeySource& keys, uint32_t threads
           std::copy_n(some + at, n, digests);
           ask(digests, n, out + at);
         }
-      });
+      },
+      [&] { return LookingUpStages(filters); }, wait);
 }
 
 // Merges stage by stage, all or none; `theirs` belongs to nobody else, and stages that the filter does not have yet are

@@ -184,6 +184,7 @@ void GrowingFingerprintFilter::prepare() {
 
 // All blocks that have not moved, by threads. Until they are done, the old ones count.
 void GrowingFingerprintFilter::settle(uint32_t threads) {
+  until_step_ = 0;  // threads add next, it may be, and do not count
   if (old_ == nullptr) return;
   constexpr uint64_t kBlocks = 4;
   std::mutex lock;

@@ -115,5 +115,5 @@ class GrowthMachine(RuleBasedStateMachine):
 
 def test_any_history_leaves_the_bytes_of_a_direct_build() -> None:
     run_state_machine_as_test(
-        GrowthMachine, settings=settings(max_examples=size(12, 300), stateful_step_count=15, deadline=None)
+        GrowthMachine, settings=settings(max_examples=size(12, 60), stateful_step_count=15, deadline=None)
     )

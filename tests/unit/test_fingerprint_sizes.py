@@ -211,6 +211,35 @@ def test_the_size_follows_from_the_most_keys_there_were(is_set: int) -> None:
         assert not many
 
 
+@pytest.mark.parametrize("is_set", [0, 1])
+def test_threads_double_it_at_the_same_keys(is_set: int) -> None:
+    """Enough keys that threads share the work, in calls that end before, at and behind the 95 %."""
+    keys = RNG.integers(0, 2**63, 150_000)
+    filters = [
+        FingerprintFilter(9000, 1e-4, max_capacity=200_000, semantics=("multiset", "set")[is_set])
+        for _ in range(2)
+    ]
+    first = filters[0].capacity * 19 // 20
+    for end, start in [
+        (first, 0),
+        (first + 1, first),
+        (60_000, first + 1),
+        (130_000, 60_000),
+        (150_000, 120_000),
+    ]:
+        for f, threads in zip(filters, (1, 3), strict=True):
+            f.add_many(keys[start:end], threads=threads)
+        one, other = filters
+        assert one.to_bytes() == other.to_bytes()
+    answers = [
+        f.add_new_many(keys[::-1], threads=threads) for f, threads in zip(filters, (1, 3), strict=True)
+    ]
+    assert (answers[0] == answers[1]).all()
+    assert one.contains_many(keys).all()
+    if not is_set:
+        assert other.remove_many(keys, threads=3).all()
+
+
 def growing(is_set: int = 0) -> tuple[FingerprintFilter, int]:
     """Return a filter of four blocks in the middle of its growth, and how many keys are in it."""
     f = made(64, 12, 64, 1, 64, 1616, is_set, 4)

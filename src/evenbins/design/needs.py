@@ -3,8 +3,9 @@
     needs ──▶ capabilities, as `structure.KINDS` names them ──▶ the policies of the kinds that have them all
 
 A kind that is made for one need (removal, windows, fixed sets) takes more memory or can do less than the
-others, so it is proposed only where that need is named. A kind that is registered later is found without a
-change here.
+others, so it is proposed only where that need is named; fingerprint filters, from which keys can be removed,
+also where the size is unknown, since they grow by themselves. A kind that is registered later is found
+without a change here.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def policies_for(needs: Sequence[str], policies: Sequence[str] | None) -> list[s
             )
     able = [kind for kind in kinds if needed <= kind.can]
     if policies is None:
-        wanted = [policy for kind in able if not _SPECIAL & kind.can - needed for policy in kind.policies]
+        special = _SPECIAL - {"remove"} if "grow" in needed else _SPECIAL
+        wanted = [policy for kind in able if not special & kind.can - needed for policy in kind.policies]
     else:
         wanted = [policy for policy in policies if kind_of_policy(policy) in able]
     if "merge" in needed:

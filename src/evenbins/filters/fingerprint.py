@@ -364,6 +364,13 @@ class FingerprintFilter(BaseFilter):
             other = other.doubled()
         return other
 
+    def _as_large(self, other: Self, _verb: str) -> Self:
+        """Return a set to merge with this one, both in a size that certainly holds the keys of both."""
+        other = self._sized_as(other, _verb)
+        while self._state()[0] + other._state()[0] > self._numbers.limit and _core.grow_fingerprints(self):
+            other = self._sized_as(other, _verb)
+        return other
+
     def _does_not_fit(self) -> Exception:
         return _full(
             "the fingerprints of both filters do not fit in one: it holds at most "
@@ -398,7 +405,7 @@ class FingerprintFilter(BaseFilter):
         >>> f.add_many(range(1000))
         >>> g = f.doubled()
         >>> g.capacity, g.stats().fpr == f.stats().fpr, g.halved() == f
-        (2150, True, True)
+        (2176, True, True)
         """
         return self._resized(design.doubled, threads)
 
@@ -434,6 +441,7 @@ class FingerprintFilter(BaseFilter):
                 f"the {self._state()[0]} fingerprints do not fit in a filter for {keys} keys, of which "
                 f"{wanted.rest} are on its overflow list. Keep this one"
             )
+        made._stage_keys = self._stage_keys
         return made
 
     def freeze(self, fpr: float | None = None, *, threads: int | None = None) -> FuseFilter:

@@ -88,10 +88,10 @@ class FingerprintPlan(FilterPlan):
     slots: int = field(compare=False)
     lines: int = field(compare=False)
     group: int = field(compare=False)
-    shares: tuple[float, ...] = field(compare=False)
     overflow: float = field(compare=False)
     overflow_limit: int = field(compare=False)
     max_capacity: int = field(compare=False)
+    shares: tuple[float, ...] = field(compare=False)
     core: FingerprintCore
 
     @classmethod
