@@ -41,8 +41,8 @@ __all__ = [
     "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "FuseFilter",
     "FusePlan", "FuseStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
     "ShardedPlan", "StandardPlan", "WindowFilter", "WindowPlan", "WindowStats", "build", "plan_balanced",
-    "plan_blocked", "plan_counting", "plan_fingerprint", "plan_fuse", "plan_of_core", "plan_sharded",
-    "plan_standard", "plan_window",
+    "plan_blocked", "plan_counting", "plan_fingerprint", "plan_fuse", "plan_of_core",
+    "plan_sharded", "plan_standard", "plan_window",
 ]  # fmt: skip
 
 _HOMES = {
