@@ -501,8 +501,9 @@ namespace {
 // Adds the keys for which there is room by ranges. Returns how many are in. If it was too many, all are taken back, and
 // none is in: then `alone` says that they must be added by one thread, which stops at the first that finds no room.
 // `out` as for add_by_range; of a filter that can be overfull it may be null only if every key changes something.
-uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
-                      const Pulse& pulse, bool& alone) {
+uint64_t add_at_once(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
+                     const Pulse& pulse, bool& alone) {
+  by_range.begin_items(keys.size(), threads);
   const uint64_t certain = std::min(keys.size(), filter.keys_left());
   std::optional<BadKey> bad;
   uint64_t in = 0;
@@ -524,14 +525,14 @@ uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, ui
         if (out == nullptr || out[start + i] != 0) digests[added++] = digests[i];
       by_range.remove_items(digests, added);
     }
-    return 0;
+    in = 0;
+    bad.reset();
   }
+  by_range.end_items(in);
   if (bad) throw BadKey(*bad);
   return in;
 }
-}  // namespace
 
-namespace {
 // Some of the keys of a call.
 class Piece final : public Digests {
  public:
@@ -550,6 +551,33 @@ class Piece final : public Digests {
   uint64_t first_, size_;
 };
 
+// The same with as many keys at a time as the filter takes; if these are few, one thread adds them.
+uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
+                      const Pulse& pulse, bool& alone) {
+  const uint64_t size = keys.size();
+  for (uint64_t start = 0; start < size;) {
+    const uint64_t count = std::min(size - start, by_range.keys_at_once());
+    const Piece some(keys, start, count);
+    uint8_t* answers = out == nullptr ? nullptr : out + start;
+    uint64_t in;
+    try {
+      if (count < size && count < 2 * kKeysPerThread)
+        in = answers == nullptr ? add_alone(filter, some, pulse) : add_new_alone(filter, some, answers, pulse, 0, 1);
+      else
+        in = add_at_once(filter, by_range, some, answers, threads, pulse, alone);
+    } catch (const BadKey& bad) {
+      throw BadKey(bad.index + start, bad.type, bad.what());
+    } catch (const FilterFull& full) {
+      throw FilterFull(full.index + start);
+    }
+    start += in;
+    if (in < count) return start;
+  }
+  return size;
+}
+}  // namespace
+
+namespace {
 // Adds to a filter that grows, by add(piece, first, threads): threads add as many keys as it certainly has room for, one
 // thread those around the key that makes it grow. So it grows at the same key whatever the threads.
 template <typename Add>

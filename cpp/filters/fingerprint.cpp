@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
-#include <map>
 
 #include "evenbins/fingerprint_growth.hpp"
 #include "fingerprint_blocks.hpp"
@@ -17,34 +15,9 @@ namespace {
 
 constexpr size_t kCoreSize = 8;
 
-// Processors that deposit bits by microcode, a hundred times slower than others.
-bool deposits_slowly() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amdfam17h") || __builtin_cpu_is("bdver4");
-#else
-  return false;
-#endif
-}
-
 FingerprintView view_of(const Spec& spec, uint64_t* words) {
-  const uint64_t lines = spec.core[0], group = spec.core[3];
-  const auto bits = static_cast<uint32_t>(spec.core[1]);
-  FingerprintView f{};
-  f.state = words;
-  f.level1 = words + kStateWords;
-  f.level2 = f.level1 + kLineWords * lines;
-  f.level3 = f.level2 + kLineWords * (lines / group);
-  f.lines = lines;
-  f.quotients = spec.core[2];
-  f.group = group;
-  f.limit = spec.core[5];
-  f.shift = 64 - bits;
-  f.one = fingerprint_shape(static_cast<uint32_t>(f.quotients), bits);
-  f.two = fingerprint_shape(64, bits + 4);
-  f.wide_entries = bits > 17;
-  f.slow_pdep = deposits_slowly();
-  return f;
+  return fingerprints::view_of(spec.core[0], static_cast<uint32_t>(spec.core[1]), spec.core[2], spec.core[3],
+                               spec.core[5], 0, words);
 }
 
 }  // namespace
@@ -80,6 +53,13 @@ bool FingerprintRest::remove(uint64_t fingerprint) {
     add(other);
   }
   return true;
+}
+
+uint64_t* FingerprintRest::find(uint64_t first, uint64_t last) {
+  uint64_t* const at = std::lower_bound(words_, words_ + *count_, first);
+  if (at != words_ + *count_ && *at <= last) return at;
+  const auto found = std::ranges::find_if(excess_, [&](uint64_t other) { return other >= first && other <= last; });
+  return found != excess_.end() ? &*found : nullptr;
 }
 
 void RefusedKeys::add(const uint64_t* digests, size_t n) {
@@ -150,6 +130,16 @@ uint64_t rest_count(const FingerprintView& f, const FingerprintKey& k, bool lock
   const auto& excess = f.rest->excess();
   return static_cast<uint64_t>(last - first + std::count(excess.begin(), excess.end(), fingerprint));
 }
+int64_t rest_exchange(const FingerprintView& f, const FingerprintKey& k, const uint32_t* put, bool locked) {
+  std::unique_lock lock(f.rest->mutex, std::defer_lock);
+  if (locked) lock.lock();
+  const uint64_t first = fingerprint_of_key(f, k), mask = (uint64_t{1} << f.payload) - 1;
+  uint64_t* const found = f.rest->find(first, first + mask);
+  if (found == nullptr) return -1;
+  const uint64_t before = *found & mask;
+  if (put != nullptr) *found = first + *put;
+  return static_cast<int64_t>(before);
+}
 bool rest_is_overfull(const FingerprintView& f) { return f.rest->is_overfull(); }
 
 }  // namespace
@@ -160,6 +150,7 @@ extern constinit const FingerprintRestCalls kFingerprintRest = {
     .take_largest = rest_take_largest,
     .find = rest_find,
     .count = rest_count,
+    .exchange = rest_exchange,
     .is_overfull = rest_is_overfull,
 };
 
@@ -256,14 +247,7 @@ void FingerprintFilter::remove_items(const uint64_t* digests, size_t n) {
 }
 
 void FingerprintFilter::fingerprints(uint64_t block, std::vector<uint64_t>& out) const {
-  std::vector<uint64_t> elsewhere;
-  out.clear();
-  each_of_block(
-      view_, rest_.stored(), block, [&](uint64_t fingerprint) { out.push_back(fingerprint); },
-      [&](uint64_t fingerprint) { elsewhere.push_back(fingerprint); });
-  std::sort(elsewhere.begin(), elsewhere.end());
-  const auto middle = out.insert(out.end(), elsewhere.begin(), elsewhere.end());
-  std::inplace_merge(out.begin(), middle, out.end());
+  ascending_of_block(view_, rest_.stored(), block, out);
 }
 
 std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other) const {
@@ -334,25 +318,7 @@ uint64_t FingerprintFilter::set_bits() const {
 
 std::vector<uint64_t> FingerprintFilter::level_histogram(uint32_t level) const {
   if (level > 2) throw SpecError("a fingerprint filter has three levels");
-  std::map<std::pair<uint32_t, uint32_t>, uint64_t> lines;
-  const uint64_t count = level == 0 ? view_.lines : level == 1 ? view_.lines / view_.group : blocks();
-  const uint64_t* line = level == 0 ? view_.level1 : level == 1 ? view_.level2 : view_.level3;
-  for (uint64_t i = 0; i < count; ++i, line += kLineWords) {
-    uint32_t load = 0, missing = 0;
-    if (level == 2) {
-      while (load < entries_of(view_) && entry_at(view_, line, load) != 0) ++load;
-    } else {
-      const FingerprintShape& g = level == 0 ? view_.one : view_.two;
-      const RunEnds ends = load_ends(line, g);
-      load = static_cast<uint32_t>(ends >> 64 != 0 ? 64 + std::bit_width(static_cast<uint64_t>(ends >> 64))
-                                                   : std::bit_width(static_cast<uint64_t>(ends)));
-      missing = static_cast<uint32_t>(std::popcount(load_occupied(line, g))) - ones(ends);
-    }
-    ++lines[{load, missing}];
-  }
-  std::vector<uint64_t> histogram;
-  for (const auto& [what, times] : lines) histogram.insert(histogram.end(), {what.first, what.second, times});
-  return histogram;
+  return fingerprints::level_histogram(view_, level);
 }
 
 std::vector<uint64_t> FingerprintFilter::state() const { return {view_.state[0], view_.state[2]}; }
@@ -363,30 +329,7 @@ std::string FingerprintFilter::check(bool thorough) const {
   if (state[2] > spec_.core[4]) return "more entries of the rest than there is room for";
   if (state[1] != 0 || std::any_of(state + 3, state + kStateWords, [](uint64_t word) { return word != 0; }))
     return "unused words of the state are set";
-  if (!thorough) return {};
-  const std::span<const uint64_t> rest = rest_.stored();
-  const uint64_t *unused = rest_words(view_) + rest.size(), *end = rest_words(view_) + spec_.core[4];
-  if (std::any_of(unused, end, [](uint64_t word) { return word != 0; })) return "unused words of the rest are set";
-  if (!std::is_sorted(rest.begin(), rest.end())) return "the rest is not in order";
-  if (!rest.empty() && rest.back() >= least_of_block(view_, blocks())) return "a fingerprint of the rest is too large";
-  FingerprintBuilder builder(view_);
-  std::vector<uint64_t> all;
-  uint64_t copies = 0;
-  for (uint64_t block = 0; block < blocks(); ++block) {
-    const auto name = [&] { return "block " + std::to_string(block) + " is damaged"; };
-    bool in_range = true;
-    const uint64_t least = least_of_block(view_, block), end = least_of_block(view_, block + 1);
-    const auto look = [&](uint64_t fingerprint) { in_range &= fingerprint >= least && fingerprint < end; };
-    if (!each_of_block(view_, rest, block, look, look) || !in_range) return name();
-    fingerprints(block, all);
-    copies += all.size();
-    if (is_set_ && std::adjacent_find(all.begin(), all.end()) != all.end()) return name() + ": repeated fingerprints";
-    if (!std::is_sorted(all.begin(), all.end())) return name();
-    builder.build(block, all);
-    if (!builder.is_equal(block) || !std::ranges::equal(builder.rest(), of_block(view_, rest, block))) return name();
-  }
-  if (copies != state[0]) return "the number of copies is wrong";
-  return {};
+  return thorough ? broken_levels(view_, rest_.stored(), spec_.core[4], state[0], is_set_) : std::string();
 }
 
 namespace {

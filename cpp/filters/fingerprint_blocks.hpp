@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "evenbins/fingerprint.hpp"
@@ -15,6 +18,37 @@
 namespace evenbins::fingerprints {
 
 inline constexpr uint64_t kLineWords = 8, kStateWords = 8;
+
+// Processors that deposit bits by microcode, a hundred times slower than others.
+inline bool deposits_slowly() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amdfam17h") || __builtin_cpu_is("bdver4");
+#else
+  return false;
+#endif
+}
+
+// The view of a payload without its rest. `bits` of a slot; the last `payload` of them are no part of the fingerprint.
+inline FingerprintView view_of(uint64_t lines, uint32_t bits, uint64_t quotients, uint64_t group, uint64_t limit,
+                               uint32_t payload, uint64_t* words) {
+  FingerprintView f{};
+  f.state = words;
+  f.level1 = words + kStateWords;
+  f.level2 = f.level1 + kLineWords * lines;
+  f.level3 = f.level2 + kLineWords * (lines / group);
+  f.lines = lines;
+  f.quotients = quotients;
+  f.group = group;
+  f.limit = limit;
+  f.shift = 64 - (bits - payload);
+  f.payload = payload;
+  f.one = fingerprint_shape(static_cast<uint32_t>(f.quotients), bits);
+  f.two = fingerprint_shape(64, bits + 4);
+  f.wide_entries = bits > 17;
+  f.slow_pdep = deposits_slowly();
+  return f;
+}
 
 inline uint64_t* rest_words(const FingerprintView& f) { return f.level3 + kLineWords * (f.lines / (16 * f.group)); }
 
@@ -88,6 +122,43 @@ inline uint64_t key_of(const FingerprintView& f, uint64_t fingerprint) {
 }
 inline uint64_t fingerprint_of_key(const FingerprintView& f, const FingerprintKey& k) {
   return fingerprint_of(f, fingerprint_parts_of(f, k));
+}
+
+// The fingerprints of a block, in ascending order.
+inline void ascending_of_block(const FingerprintView& f, std::span<const uint64_t> rest, uint64_t block,
+                               std::vector<uint64_t>& out) {
+  std::vector<uint64_t> elsewhere;
+  out.clear();
+  each_of_block(
+      f, rest, block, [&](uint64_t fingerprint) { out.push_back(fingerprint); },
+      [&](uint64_t fingerprint) { elsewhere.push_back(fingerprint); });
+  std::sort(elsewhere.begin(), elsewhere.end());
+  const auto middle = out.insert(out.end(), elsewhere.begin(), elsewhere.end());
+  std::inplace_merge(out.begin(), middle, out.end());
+}
+
+// Of level 0, 1 or 2: fingerprints in a line, runs that it does not hold, how many lines have both.
+inline std::vector<uint64_t> level_histogram(const FingerprintView& f, uint32_t level) {
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> lines;
+  const uint64_t blocks = f.lines / (16 * f.group);
+  const uint64_t count = level == 0 ? f.lines : level == 1 ? f.lines / f.group : blocks;
+  const uint64_t* line = level == 0 ? f.level1 : level == 1 ? f.level2 : f.level3;
+  for (uint64_t i = 0; i < count; ++i, line += kLineWords) {
+    uint32_t load = 0, missing = 0;
+    if (level == 2) {
+      while (load < entries_of(f) && entry_at(f, line, load) != 0) ++load;
+    } else {
+      const FingerprintShape& g = level == 0 ? f.one : f.two;
+      const RunEnds ends = load_ends(line, g);
+      load = static_cast<uint32_t>(ends >> 64 != 0 ? 64 + std::bit_width(static_cast<uint64_t>(ends >> 64))
+                                                   : std::bit_width(static_cast<uint64_t>(ends)));
+      missing = static_cast<uint32_t>(std::popcount(load_occupied(line, g))) - ones(ends);
+    }
+    ++lines[{load, missing}];
+  }
+  std::vector<uint64_t> histogram;
+  for (const auto& [what, times] : lines) histogram.insert(histogram.end(), {what.first, what.second, times});
+  return histogram;
 }
 
 // Lines from fingerprints, without a look at how they came.
@@ -181,6 +252,35 @@ class FingerprintBuilder {
   std::vector<uint64_t> lines1_, lines2_, lines3_, rest_, keys_;
   std::vector<Cell> cells_;
 };
+
+// Names what is wrong with levels and rest, if they are not those that their fingerprints leave, `copies` of them.
+inline std::string broken_levels(const FingerprintView& f, std::span<const uint64_t> rest, uint64_t room,
+                                 uint64_t copies, bool is_set) {
+  const uint64_t blocks = f.lines / (16 * f.group);
+  const uint64_t *unused = rest_words(f) + rest.size(), *end = rest_words(f) + room;
+  if (std::any_of(unused, end, [](uint64_t word) { return word != 0; })) return "unused words of the rest are set";
+  if (!std::is_sorted(rest.begin(), rest.end())) return "the rest is not in order";
+  if (!rest.empty() && rest.back() >= least_of_block(f, blocks)) return "a fingerprint of the rest is too large";
+  FingerprintBuilder builder(f);
+  std::vector<uint64_t> all;
+  const auto are_same = [&](uint64_t a, uint64_t b) { return a >> f.payload == b >> f.payload; };
+  uint64_t found = 0;
+  for (uint64_t block = 0; block < blocks; ++block) {
+    const auto name = [&] { return "block " + std::to_string(block) + " is damaged"; };
+    bool in_range = true;
+    const uint64_t least = least_of_block(f, block), next = least_of_block(f, block + 1);
+    const auto look = [&](uint64_t fingerprint) { in_range &= fingerprint >= least && fingerprint < next; };
+    if (!each_of_block(f, rest, block, look, look) || !in_range) return name();
+    ascending_of_block(f, rest, block, all);
+    found += all.size();
+    if (is_set && std::adjacent_find(all.begin(), all.end(), are_same) != all.end())
+      return name() + ": repeated fingerprints";
+    if (!std::is_sorted(all.begin(), all.end())) return name();
+    builder.build(block, all);
+    if (!builder.is_equal(block) || !std::ranges::equal(builder.rest(), of_block(f, rest, block))) return name();
+  }
+  return found == copies ? std::string() : "the number of copies is wrong";
+}
 
 // Fingerprints of a block, and memory to find them.
 struct BlockKeys {

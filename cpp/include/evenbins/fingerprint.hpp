@@ -61,6 +61,8 @@ class FingerprintRest {
 
   void add(uint64_t fingerprint) noexcept;
   bool remove(uint64_t fingerprint);
+  // Where the fingerprint first … last is that comes first, or null.
+  uint64_t* find(uint64_t first, uint64_t last);
   bool is_overfull() const { return beyond_.load(std::memory_order_relaxed) != 0; }
   std::span<const uint64_t> stored() const { return {words_, *count_}; }
   const std::vector<uint64_t>& excess() const { return excess_; }

@@ -158,9 +158,11 @@ def filter(
         or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
         "deletions" fingerprint and counting filters are proposed; without they are not: what is removed must
         have been added, or other keys are lost. With "fixed set" fuse filters are, which are built from all
-        keys at once: `build(keys)`. With "unknown size" `build` returns a `GrowingFilter` whose first stage
-        holds `keys` keys, or 256 times as many if it is a fingerprint filter, which doubles by itself. A need
-        that no kind of filter meets raises an error that names the nearest.
+        keys at once: `build(keys)`. With "window" window filters of the last `keys` additions are, of which
+        as many may be different; `plan_window` plans for a window of time. With "unknown size" `build`
+        returns a `GrowingFilter` whose first stage holds `keys` keys, or 256 times as many if it is a
+        fingerprint filter, which doubles by itself. A need that no kind of filter meets raises an error that
+        names the nearest.
     policies
         Only these; by default all that can do what is needed.
     cost

@@ -6,6 +6,7 @@
     counting   CountingBloomFilter   counters instead of bits: keys can be removed
     fingerprint  FingerprintFilter   fingerprints in cache lines: keys can be removed, in few bits
     fuse       FuseFilter            a set that never changes: the fewest bits of all, three memory reads
+    window     WindowFilter          keys expire when a time, or a number of additions, has passed
     growing    GrowingFilter         stages for a number of keys that nobody knows
     sharded    ShardedFilter         one filter in many files
 
@@ -32,14 +33,16 @@ if TYPE_CHECKING:
     from evenbins.filters.sharded import ShardedFilter
     from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded
     from evenbins.filters.standard import BloomFilter, StandardPlan, plan_standard
+    from evenbins.filters.window import WindowFilter, WindowPlan, WindowStats, plan_window
 
 __all__ = [
     "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
     "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
     "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "FuseFilter",
     "FusePlan", "FuseStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
-    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting",
-    "plan_fingerprint", "plan_fuse", "plan_of_core", "plan_sharded", "plan_standard",
+    "ShardedPlan", "StandardPlan", "WindowFilter", "WindowPlan", "WindowStats", "build", "plan_balanced",
+    "plan_blocked", "plan_counting", "plan_fingerprint", "plan_fuse", "plan_of_core",
+    "plan_sharded", "plan_standard", "plan_window",
 ]  # fmt: skip
 
 _HOMES = {
@@ -56,6 +59,7 @@ _HOMES = {
     "sharded": "ShardedFilter",
     "sharded_plan": "ShardedPlan plan_sharded",
     "standard": "BloomFilter StandardPlan plan_standard",
+    "window": "WindowFilter WindowPlan WindowStats plan_window",
 }
 
 __getattr__ = lazy_names(globals(), _HOMES)

@@ -36,6 +36,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins.filters.base import BaseFilter, planned_by
+from evenbins.filters.fingerprint_levels import measured_levels
 from evenbins.filters.fingerprint_plan import (
     SEMANTICS,
     FingerprintCore,
@@ -474,34 +475,18 @@ class FingerprintFilter(BaseFilter):
     # --- the filter as a whole ---------------------------------------------------------------------
 
     def stats(self) -> FingerprintStats:
-        """Measure this very filter: its fingerprints are counted, in two passes over its lines.
-
-        The share of absent keys that read a third line is derived from the keys on level 3: as many runs per
-        key as all that left level 1.
-        """
+        """Measure this very filter: its fingerprints are counted, in two passes over its lines."""
         self._settle()
         core = self._numbers
-        _, in_rest = self._state()
         distinct = self._set_bits()
-        rows = [np.array(self._level_histogram(level), dtype=np.int64).reshape(-1, 3) for level in range(3)]
-        held = [int(row[:, 0] @ row[:, 2]) for row in rows]
-        copies = sum(held) + in_rest  # counted as well, but others may add between the two counts
-        below, last = copies - held[0], copies - held[0] - held[1]
-        runs = int(rows[0][:, 1] @ rows[0][:, 2])  # of level 1 that are elsewhere
-        keys = max(copies, 1)
-        missed = runs * (1.0 + last / max(below, 1)) / (core.lines * core.quotients)
+        copies, levels = measured_levels(self, self._state()[1], core.shape)
         return FingerprintStats(
             keys=copies,
             distinct=distinct,
             fpr=distinct / core.shape.fingerprints,
-            reads=1.0 + (below + last + in_rest) / keys,
-            miss_reads=1.0 + missed,
-            fill=held[0] / (core.lines * theory.slots(core.remainder, core.quotients)),
-            shares=(*(each / keys for each in held), in_rest / keys) if copies else (1.0, 0.0, 0.0, 0.0),
-            overflow=in_rest / keys,
-            loads=tuple(tuple(np.bincount(row[:, 0], row[:, 2]).astype(int).tolist()) for row in rows),
             nbytes=self.nbytes,
             bits_per_key=8 * self.nbytes / self._capacity,
+            **levels,
         )
 
     def approx_items(self) -> float:

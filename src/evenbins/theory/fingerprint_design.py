@@ -201,10 +201,11 @@ def _table() -> _Table:
     return _Table(remainders, quotients, rows[:, 2:], filled)
 
 
-def fewest_bits(keys: int, fpr: float) -> Shape | None:
+def fewest_bits(keys: int, fpr: float, payload: int = 0) -> Shape | None:
     """Find the shape of the fewest bytes for so many keys and a rate; None if none is small enough.
 
-    Of shapes that are equally large, the one with the lowest rate.
+    Of shapes that are equally large, the one with the lowest rate. With `payload`, so many bits of a
+    remainder are no part of the fingerprint.
 
     Examples
     --------
@@ -212,11 +213,11 @@ def fewest_bits(keys: int, fpr: float) -> Shape | None:
     >>> f"{8 * shape.nbytes / 100_000_000:.2f} bits"
     '13.94 bits'
     """
-    found = growth(keys, keys, fpr=fpr)
+    found = growth(keys, keys, fpr=fpr, payload=payload)
     return None if found is None else found.shape
 
 
-def lowest_rate(keys: int, bits: float) -> Shape | None:
+def lowest_rate(keys: int, bits: float, payload: int = 0) -> Shape | None:
     """Find the shape of the lowest rate within so many bits; None if none is small enough.
 
     Examples
@@ -225,7 +226,7 @@ def lowest_rate(keys: int, bits: float) -> Shape | None:
     >>> f"{100_000_000 / shape.fingerprints:.2e}"
     '7.47e-05'
     """
-    found = growth(keys, keys, bits=bits)
+    found = growth(keys, keys, bits=bits, payload=payload)
     return None if found is None else found.shape
 
 
@@ -241,16 +242,19 @@ def most_keys(first: int, fpr: float) -> int:
     low, high = first, 2**48
     while high - low > low // 100:
         middle = math.isqrt(low * high)
-        low, high = (low, middle) if _best(first, middle, fpr, None, 1.0) is None else (middle, high)
+        low, high = (low, middle) if _best(first, middle, fpr, None, 1.0, 0) is None else (middle, high)
     return low
 
 
 @cached(maxsize=1024)
-def growth(first: int, keys: int, *, fpr: float | None = None, bits: float | None = None) -> Growth | None:
+def growth(
+    first: int, keys: int, *, fpr: float | None = None, bits: float | None = None, payload: int = 0
+) -> Growth | None:
     """Find the sizes of a filter that begins with `first` keys or more and grows to `keys`.
 
     For a rate, the fewest bytes of the last size; within so many bits of the last size, the lowest rate;
-    None if no remainder is long enough. With `first` equal to `keys` there is one size.
+    None if no remainder is long enough. With `first` equal to `keys` there is one size. With `payload`, so
+    many bits of a remainder are no part of the fingerprint.
 
     Examples
     --------
@@ -259,7 +263,7 @@ def growth(first: int, keys: int, *, fpr: float | None = None, bits: float | Non
     (1209303, 7, 17, 10)
     """
     scale = 1.0
-    while (found := _best(first, keys, fpr, bits, scale)) is not None:
+    while (found := _best(first, keys, fpr, bits, scale, payload)) is not None:
         if all(_is_within(*size) for size in found.sizes()):
             return found
         scale *= _DERATING
@@ -274,7 +278,9 @@ def _is_within(keys: int, shape: Shape) -> bool:
     return found.rest + _DEVIATIONS * found.deviation <= shape.rest
 
 
-def _best(first: int, keys: int, fpr: float | None, bits: float | None, scale: float) -> Growth | None:
+def _best(
+    first: int, keys: int, fpr: float | None, bits: float | None, scale: float, payload: int
+) -> Growth | None:
     """Return the best sizes with `scale` times the loads of the table."""
     table, rest = _table(), rest_limit(keys)
     first = min(max(first, FIRST_KEYS), keys)
@@ -288,13 +294,14 @@ def _best(first: int, keys: int, fpr: float | None, bits: float | None, scale: f
     earlier = np.minimum(last + doublings, REMAINDERS.stop - 1)
     s_first = (512 - table.quotients) // (earlier + 1)
     filled = np.minimum(filled, table.filled[earlier[:, 0], s_first[:, 0]])
-    per_line = np.ldexp(table.quotients, last)
+    per_line = np.ldexp(table.quotients, last)  # fingerprints, with every payload
     group = np.arange(1, MAX_GROUP + 1)
     block, step = MAX_GROUP * group, 2**doublings
-    fewest = 1.0 if fpr is None else keys / (-math.log1p(-fpr) * per_line)
+    fewest = 1.0 if fpr is None else np.ldexp(keys / (-math.log1p(-fpr) * per_line), payload)
     with np.errstate(divide="ignore"):
         blocks = np.ceil(np.maximum(fewest, keys / (scale * filled * s)) / (block * step)) * step
     possible = (last + doublings < REMAINDERS.stop) & (blocks * block * per_line <= MAX_FINGERPRINTS)
+    possible &= (last >= payload + LEAST_REMAINDER) | (payload == 0)
     if bits is not None:
         room = (bits / 8 - LINE_BYTES - 8 * rest) // (LINE_BYTES * (block + MAX_GROUP + 1))
         most = np.minimum(room, MAX_FINGERPRINTS // (block * per_line)) // step * step
