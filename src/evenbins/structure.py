@@ -276,7 +276,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(16, "heavy-hitters", "a list of heavy hitters", "sketches.heavy_hitters:HeavyHitters", "merge"),
     _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(18, "fingerprint", "a fingerprint filter", "filters.fingerprint:FingerprintFilter",
-          "members merge remove design build", "fingerprint"),
+          "members merge remove shard dask design build", "fingerprint"),
     _kind(19, "fuse", "a fuse filter", "filters.fuse:FuseFilter", "members fixed-set design build", "fuse"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip

@@ -31,7 +31,7 @@ from evenbins.theory.sharding import (
 
 __all__ = ["ShardedPlan", "plan_sharded", "sharded_plan_of"]
 
-_POLICIES = ("standard", "blocked", *POLICIES)
+_POLICIES = ("standard", "blocked", *POLICIES, "fingerprint")  # their order is in plans' cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
