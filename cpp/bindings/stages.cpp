@@ -78,7 +78,7 @@ struct StagesObject : CompositeObject {
     next_stop = filters.empty() ? 0 : capacity() / 2;
   }
   FilterObject& newest() const { return *filters.back(); }
-  uint64_t capacity() const { return newest().filter->spec().capacity; }
+  uint64_t capacity() const { return newest().filter->most_keys(); }
   void require_stage() const {
     if (filters.empty()) throw std::runtime_error("this filter has no stage: its __init__() has not been called");
   }
@@ -124,7 +124,7 @@ size_t add_below_capacity(const std::vector<const Filter*>& older, FilterObject&
     for (size_t i = 0; i < left; ++i) fresh[i] = digests[start + i], places[i] = static_cast<uint32_t>(i);
     left = keep_absent(older, fresh, places, left);
     std::fill_n(out + start, std::min(kBatch, n - start), uint8_t{0});
-    const uint64_t keys = newest.stage_keys, limit = filter.spec().capacity - 1;
+    const uint64_t keys = newest.stage_keys, limit = filter.most_keys() - 1;
     uint64_t room = keys < limit ? limit - keys : 0;
     size_t seen = 0;
     while (seen < left && room > 0) {
@@ -180,7 +180,7 @@ class ThreadedAdd {
 
   // So many keys can be added whatever they are.
   static size_t step_of(const FilterObject& newest, size_t left) {
-    const uint64_t keys = newest.stage_keys, limit = newest.filter->spec().capacity - 1;
+    const uint64_t keys = newest.stage_keys, limit = newest.filter->most_keys() - 1;
     return keys < limit ? std::min<uint64_t>(left, limit - keys) : 0;
   }
   size_t add_new(FilterObject& newest, const uint64_t* digests, size_t n, uint32_t threads) {
@@ -434,7 +434,7 @@ bool merge(StagesObject& object, nb::tuple mine, nb::tuple theirs, nb::handle ne
     if (parts.size() < stages) continue;
     const FilterObject& newest = filter_behind(parts[stages - 1]);
     keys += newest.stage_keys;
-    capacity = newest.filter->spec().capacity;
+    capacity = newest.filter->most_keys();
   }
   if (!object.parts.is(mine) || (keys >= capacity) == next.is_none()) return false;
   nb::list all;

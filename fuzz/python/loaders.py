@@ -27,7 +27,7 @@ CLASSES: dict[int, Any] = {
     7: evenbins.MultilevelTable, 8: evenbins.ChainedTable, 9: summaries.InterpolationSummary,
     10: summaries.SingleFilterSummary, 11: summaries.MultipleBloomSummary, 12: CounterSummary,
     14: evenbins.HashRing, 15: evenbins.HyperLogLog, 16: evenbins.HeavyHitters,
-    18: evenbins.FingerprintFilter, 19: evenbins.FuseFilter,
+    18: evenbins.FingerprintFilter, 19: evenbins.FuseFilter, 20: evenbins.WindowFilter,
 }  # fmt: skip
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 _PATH = os.path.join(_FOLDER.name, "file.evenbins")

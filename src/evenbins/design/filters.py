@@ -155,7 +155,8 @@ def filter(
         or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
         "deletions" fingerprint and counting filters are proposed; without they are not: what is removed must
         have been added, or other keys are lost. With "fixed set" fuse filters are, which are built from all
-        keys at once: `build(keys)`. With "unknown size" `build` returns a `GrowingFilter` whose first stage
+        keys at once: `build(keys)`. With "window" window filters of the last `keys` additions are, of which
+        as many may be different; `plan_window` plans for a window of time. With "unknown size" `build` returns a `GrowingFilter` whose first stage
         holds `keys` keys. A need that no kind of filter meets raises an error that names the nearest.
     policies
         Only these; by default all that can do what is needed.

@@ -18,15 +18,13 @@ __all__ = ["NEEDS", "capabilities_of", "policies_for"]
 
 _SYNONYMS = {"deletions": "remove", "unknown-size": "grow", "shared": "redis"}
 _NEAREST = {
-    "window": 'a FingerprintFilter from which expired keys are removed (needs=["deletions"]), or two '
-    "filters in turn, of which the older is dropped when the younger is full",
     "on-disk": "the file of any filter, which evenbins.open maps without reading it whole: leave the need "
     "out; or a PagedTable, which holds the keys exactly and reads one page per look-up",
 }
-NEEDS = ("merge", "remove", "grow", "shard", "redis", "dask", "fixed-set", *_NEAREST)
+NEEDS = ("merge", "remove", "grow", "shard", "redis", "dask", "fixed-set", "window", *_NEAREST)
 """What can be needed, as the registry names it."""
 _SPECIAL = frozenset(
-    {"remove", "fixed-set", *_NEAREST}
+    {"remove", "fixed-set", "window", *_NEAREST}
 )  # kinds with one of these are proposed only where it is needed
 _BY_OR = ("standard", "blocked", "fill", "two-choice")
 

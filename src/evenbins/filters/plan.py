@@ -60,7 +60,7 @@ class FilterPlan(ReprMixin):
     Attributes
     ----------
     keys : number of keys planned for (the papers' n)
-    policy : "standard", "blocked", "counting", "fingerprint", "fuse", or a balanced filter's "single",
+    policy : "standard", "blocked", "counting", "fingerprint", "fuse", "window", or a balanced filter's "single",
         "sequential", "multilevel", "fill", "two-choice"
     bits_per_key : memory in bits for each key, everything counted (beta)
     fpr : false-positive rate
