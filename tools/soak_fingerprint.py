@@ -3,8 +3,8 @@
     python tools/soak_fingerprint.py churn      --keys 1000000 --operations 100000000
     python tools/soak_fingerprint.py law        --keys 10000000 --filters 20
 
-`churn` adds, removes, asks, counts, merges and saves keys at random, at loads up to 100 %, with each kernel and
-several numbers of threads. The oracle knows the fingerprint of every key of the universe (computed here, by
+`churn` adds, removes, asks, counts, merges and saves keys at random, at loads up to 100 %, with each kernel
+and several numbers of threads. The oracle knows the fingerprint of every key of the universe (computed here, by
 the formula of the documentation, from the digest) and how many copies of each are in: every answer must be
 its answer, also those of removals of absent keys and of keys that share a fingerprint. At the end a filter
 is built from the surviving keys, in another order: it must have the same bytes, and so must all kernels and
@@ -371,7 +371,10 @@ def compare(keys: int, filters: int, fpr: float, queries: int, threads: int | No
     means, spread = np.mean(measured, axis=0), np.std(measured, axis=0) / math.sqrt(filters)
     planned = (plan.reads, plan.miss_reads, *plan.shares)
     ratios = {
-        name: {"planned": ours, "measured": float(theirs), "difference": float(theirs / ours - 1), "error": float(error / theirs)}
+        name: {
+            "planned": ours, "measured": float(theirs), "difference": float(theirs / ours - 1),
+            "error": float(error / theirs),
+        }
         for name, ours, theirs, error in zip(
             ("reads", "miss_reads", *_SHARES), planned, means, spread, strict=True
         )

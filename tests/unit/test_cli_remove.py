@@ -1,4 +1,4 @@
-"""`evenbins remove`: what it takes out, what it leaves, and what it refuses; and files of both new kinds shown."""
+"""`evenbins remove`: what it takes out, leaves and refuses; and how `inspect` and `merge` treat both new kinds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def test_the_file_is_that_of_the_other_keys(tmp_path, kind):
     assert (done.status, done.out) == (0, b"")
     assert done.err == f"{file}: 201 keys removed, 1 key was not in it\n"
     (tmp_path / "keys").write_bytes(lines(range(7)) + lines(range(8, 100)) + lines(range(300, 500)))
-    run("build", tmp_path / "keys", "-o", tmp_path / "g", "--fpr", "1e-7", "--kind", kind, "--capacity", "500")
+    run(
+        "build", tmp_path / "keys", "-o", tmp_path / "g", "--fpr", "1e-7", "--kind", kind, "--capacity", "500"
+    )
     assert file.read_bytes() == (tmp_path / "g").read_bytes()
 
 
