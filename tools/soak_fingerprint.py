@@ -4,11 +4,11 @@
     python tools/soak_fingerprint.py law        --keys 10000000 --filters 20
 
 `churn` adds, removes, asks, counts, merges and saves keys at random, at loads up to 100 %, with each kernel
-and several numbers of threads. The oracle knows the fingerprint of every key of the universe (computed here, by
-the formula of the documentation, from the digest) and how many copies of each are in: every answer must be
-its answer, also those of removals of absent keys and of keys that share a fingerprint. At the end a filter
-is built from the surviving keys, in another order: it must have the same bytes, and so must all kernels and
-numbers of threads.
+and several numbers of threads. The oracle knows the fingerprint of every key of the universe (computed here,
+by the formula of the documentation, from the digest) and how many copies of each are in: every answer must
+be its answer, also those of removals of absent keys and of keys that share a fingerprint. At the end a
+filter is built from the surviving keys, in another order: it must have the same bytes, and so must all
+kernels and numbers of threads.
 
 `law` compares plans with filters: the rate (counted fingerprints, and absent keys that were found) within
 two-sided intervals of 1e-6, reads and shares of the levels, means of all filters, within 0.5 % or, of

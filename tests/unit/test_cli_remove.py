@@ -1,4 +1,4 @@
-"""`evenbins remove`: what it takes out, leaves and refuses; and how `inspect` and `merge` treat both new kinds."""
+"""`evenbins remove`: what it takes out, leaves and refuses; `inspect` and `merge` of both new kinds."""
 
 from __future__ import annotations
 
