@@ -56,6 +56,7 @@ CORE = [
 KERNELS = {
     "kernels/avx2": "-mavx2 -mbmi -mbmi2 -mpopcnt",
     "kernels/avx512": "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mbmi -mbmi2 -mpopcnt",
+    "kernels/avx512vbmi": "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx512vbmi -mavx2 -mbmi -mbmi2 -mpopcnt",
 }
 FLAGS = ["-std=c++20", "-O2", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
 SANITIZERS = "address,undefined"
