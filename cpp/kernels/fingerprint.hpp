@@ -17,8 +17,11 @@ struct Fingerprints {
     uint64_t* line;
     uint32_t quotient, remainder;
 
-    EVENBINS_INLINE Key(const FingerprintView& f, uint64_t* line, uint64_t digest) : line(line) {
-      const unsigned __int128 product = static_cast<unsigned __int128>(digest * f.lines) * f.quotients;
+    Key() = default;
+    EVENBINS_INLINE Key(const FingerprintView& f, uint64_t digest) {
+      const unsigned __int128 cut = static_cast<unsigned __int128>(digest) * f.lines;
+      line = f.level1 + (static_cast<uint64_t>(cut >> 64) << 3);
+      const unsigned __int128 product = static_cast<unsigned __int128>(static_cast<uint64_t>(cut)) * f.quotients;
       quotient = static_cast<uint32_t>(product >> 64);
       remainder = static_cast<uint32_t>(static_cast<uint64_t>(product) >> f.shift);
     }
@@ -31,9 +34,7 @@ struct Fingerprints {
     return f.level1 + (mulhi(digest, f.lines) << 3);
   }
 
-  EVENBINS_INLINE static Key key_of(const FingerprintView& f, uint64_t digest) {
-    return {f, line_of(f, digest), digest};
-  }
+  EVENBINS_INLINE static Key key_of(const FingerprintView& f, uint64_t digest) { return {f, digest}; }
 
   EVENBINS_INLINE static bool contains(const FingerprintView& f, const Key& key, bool locked = false) {
     const Place at = key.place(f);
@@ -106,24 +107,28 @@ struct Fingerprints {
   };
 
   // Calls act(f, j, key, waiting) for n keys, chunk by chunk, with the next lines on their way, and after each chunk
-  // finish(first, count, waiting) until it returns false. Returns the keys of chunks for which it returned true.
+  // finish(f, first, count, waiting) until it returns false. Returns the keys of chunks for which it returned true.
   template <int ForWriting, typename Act, typename Finish>
   EVENBINS_INLINE static size_t each(const FingerprintView& view, const uint64_t* digests, size_t n, Act&& act,
                                      Finish&& finish) {
     const FingerprintView f = view;  // a copy that no store can change: what is constant stays in registers
-    const auto prefetch = [&](size_t j) __attribute__((always_inline)) {
-      __builtin_prefetch(line_of(f, digests[j]), ForWriting);
-    };
-    for (size_t j = 0; j < kLinesAhead && j < n; ++j) prefetch(j);
+    Key keys[kChunk + kLinesAhead];
     Waiting waiting;
+    size_t cut = 0;  // keys that are cut, up to those of the next lines
     for (size_t first = 0, count; first < n; first += count) {
       count = n - first < kChunk ? n - first : kChunk;
+      const size_t left = n - first, ahead = left < kChunk + kLinesAhead ? left : kChunk + kLinesAhead;
+      if (first != 0) __builtin_memcpy(keys, keys + kChunk, sizeof(Key) * kLinesAhead);
+      for (; cut < first + ahead; ++cut) keys[cut - first] = key_of(f, digests[cut]);
+      if (first == 0)
+        for (size_t j = 0; j < kLinesAhead && j < ahead; ++j) __builtin_prefetch(keys[j].line, ForWriting);
+      for (size_t j = ahead; j < kChunk + kLinesAhead; ++j) keys[j].line = f.level1;
       waiting.count = 0;
-      for (size_t j = first; j < first + count; ++j) {
-        if (j + kLinesAhead < n) prefetch(j + kLinesAhead);
-        act(f, j, key_of(f, digests[j]), waiting);
+      for (size_t j = 0; j < count; ++j) {
+        __builtin_prefetch(keys[j + kLinesAhead].line, ForWriting);
+        act(f, first + j, keys[j], waiting);
       }
-      if (waiting.count != 0 && !finish(first, count, waiting)) return first;
+      if (!finish(f, first, count, waiting)) return first;
     }
     return n;
   }
@@ -145,23 +150,27 @@ struct Fingerprints {
         [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
           const Place at = key.place(f);
           out[j] = Code::find(key.line, f.one, at.run(), key.remainder) != 0;
-          waiting.add(j, 0, at.is_elsewhere());
+          waiting.add(j, 0, at.end == 0);
         },
-        [&](size_t, size_t, const Waiting& waiting) {
-          prefetch_waiting<0>(view, digests, waiting, 0);
-          for (uint32_t i = 0; i < waiting.count; ++i) {
-            const uint32_t j = waiting.keys[i] / 2;
-            out[j] = count_elsewhere(view, key_of(view, digests[j]).cell(view), false) != 0;
-          }
+        [&](const FingerprintView&, size_t, size_t, const Waiting& waiting) __attribute__((always_inline)) {
+          if (waiting.count != 0) contain_waiting(view, digests, waiting, out);
           return true;
         });
+  }
+  [[gnu::noinline]] static void contain_waiting(const FingerprintView& f, const uint64_t* digests,
+                                                const Waiting& waiting, uint8_t* out) {
+    prefetch_waiting<0>(f, digests, waiting, 0);
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      const uint32_t j = waiting.keys[i] / 2;
+      out[j] = contains(f, key_of(f, digests[j]));
+    }
   }
   static void count_many(const FingerprintView& view, const uint64_t* digests, size_t n, int64_t* out) {
     each<0>(
         view, digests, n,
-        [&](const FingerprintView& f, size_t j, const Key& key, Waiting&)
-            __attribute__((always_inline)) { out[j] = static_cast<int64_t>(count(f, key)); },
-        [](size_t, size_t, const Waiting&) { return true; });
+        [&](const FingerprintView&, size_t j, const Key& key, Waiting&)
+            __attribute__((always_inline)) { out[j] = static_cast<int64_t>(count(view, key)); },
+        [](const FingerprintView&, size_t, size_t, const Waiting&) { return true; });
   }
   static void remove_many(const FingerprintView& view, const uint64_t* digests, size_t n, uint8_t* out) {
     uint64_t removed = 0;
@@ -169,23 +178,31 @@ struct Fingerprints {
         view, digests, n,
         [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
           const Removal removal = Code::remove(key.line, f.one, key.place(f), key.quotient, key.remainder);
-          out[j] = removal == Removal::removed || removal == Removal::makes_room;
-          removed += out[j];
-          waiting.add(j, removal == Removal::elsewhere, removal >= Removal::makes_room);
+          const bool is_elsewhere = removal == Removal::elsewhere,
+                     is_here = !is_elsewhere && removal != Removal::absent;
+          out[j] = is_here;
+          removed += is_here;
+          waiting.add(j, is_elsewhere, removal >= Removal::makes_room);
         },
-        [&](size_t, size_t, const Waiting& waiting) {
-          prefetch_waiting<1>(view, digests, waiting, 0);
-          for (uint32_t i = 0; i < waiting.count; ++i) {
-            const uint32_t j = waiting.keys[i] / 2;
-            const Key key = key_of(view, digests[j]);
-            if (waiting.keys[i] % 2 == 0)
-              restore<1>(view, key.cell(view).line);
-            else
-              removed += out[j] = remove(view, key);
-          }
+        [&](const FingerprintView&, size_t, size_t, const Waiting& waiting) __attribute__((always_inline)) {
+          if (waiting.count != 0) removed += remove_waiting(view, digests, waiting, out);
           return true;
         });
     count_copies(view, -removed);
+  }
+  [[gnu::noinline]] static uint64_t remove_waiting(const FingerprintView& f, const uint64_t* digests,
+                                                   const Waiting& waiting, uint8_t* out) {
+    uint64_t removed = 0;
+    prefetch_waiting<1>(f, digests, waiting, 0);
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      const uint32_t j = waiting.keys[i] / 2;
+      const Key key = key_of(f, digests[j]);
+      if (waiting.keys[i] % 2 == 0)
+        restore<1>(f, key.cell(f).line);
+      else
+        removed += out[j] = remove(f, key);
+    }
+    return removed;
   }
   static size_t add_many(const FingerprintView& view, const uint64_t* digests, size_t n) {
     const uint64_t fit = room(view);
@@ -195,14 +212,8 @@ struct Fingerprints {
         [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
           waiting.add(j, 0, !Code::insert(key.line, f.one, key.place(f), key.quotient, key.remainder));
         },
-        [&](size_t first, size_t count, const Waiting& waiting) {
-          prefetch_waiting<1>(view, digests, waiting, 1);
-          for (uint32_t i = 0; i < waiting.count; ++i) {
-            const Key key = key_of(view, digests[waiting.keys[i] / 2]);
-            if (!add(view, key, key.place(view)))
-              return take_back_chunk(view, digests + first, count, first, waiting, i);
-          }
-          return true;
+        [&](const FingerprintView&, size_t first, size_t count, const Waiting& waiting) __attribute__((always_inline)) {
+          return waiting.count == 0 || add_waiting(view, digests, first, count, waiting);
         });
     while (added < n) {  // of a chunk that does not fit, key by key
       const Key key = key_of(view, digests[added]);
@@ -211,6 +222,15 @@ struct Fingerprints {
     }
     count_copies(view, added);
     return added;
+  }
+  [[gnu::noinline]] static bool add_waiting(const FingerprintView& f, const uint64_t* digests, size_t first,
+                                            size_t count, const Waiting& waiting) {
+    prefetch_waiting<1>(f, digests, waiting, 1);
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      const Key key = key_of(f, digests[waiting.keys[i] / 2]);
+      if (!add(f, key, key.place(f))) return take_back_chunk(f, digests + first, count, first, waiting, i);
+    }
+    return true;
   }
   // Removes the keys of a chunk again, of those that waited only the first `done`.
   [[gnu::noinline, gnu::cold]] static bool take_back_chunk(const FingerprintView& f, const uint64_t* digests,

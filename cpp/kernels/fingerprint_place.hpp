@@ -65,7 +65,7 @@ struct LinePlaces {
 #if defined(__AVX512BW__)
       if constexpr (Planes != 0) {
         start = _pdep_u64(uint64_t{1} << rank, marks);
-        end = _pdep_u64(uint64_t{1} << ones(line[0] & ((uint64_t{2} << quotient) - 1)), marks);
+        end = _pdep_u64(uint64_t{1} << (rank + is_occupied), marks);
         return;
       }
 #endif

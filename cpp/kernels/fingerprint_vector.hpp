@@ -70,26 +70,26 @@ struct VectorLine {
     return slots;
   }
 
-  // `at`: the bit of a slot. The last slot drops out, or becomes 0.
+  // From here on `bytes` are the planes alone. `at`: the bit of a slot. Behind a new slot the last one drops out; without
+  // one the last becomes 0.
   EVENBINS_INLINE void open(const FingerprintShape& g, uint64_t at, const Remainder& r) {
-    const __m512i to = _mm512_mask_sub_epi8(each_byte(), in_planes(g, (uint64_t{1} << g.slots) - 2 * at), each_byte(),
-                                            _mm512_set1_epi8(1));
-    bytes = _mm512_permutexvar_epi8(to, bytes);
-    bytes = _mm512_mask_mov_epi8(bytes, in_planes(g, at), r.bytes);
-    if constexpr (Low) low = _mm512_mask_mov_epi8(_mm512_permutexvar_epi8(to, low), at << plane(g, Planes - 1), r.low);
+    const __m512i from = _mm512_mask_sub_epi8(each_byte(), in_planes(g, (uint64_t{1} << g.slots) - 2 * at), each_byte(),
+                                              _mm512_set1_epi8(1));
+    bytes = _mm512_maskz_permutexvar_epi8(planes(g), from, bytes);
+    if constexpr (Low) low = _mm512_permutexvar_epi8(from, low);
+    put(g, at, r);
   }
   EVENBINS_INLINE void close(const FingerprintShape& g, uint64_t at) {
     const uint64_t last = uint64_t{1} << (g.slots - 1);
-    const __m512i to = _mm512_mask_add_epi8(each_byte(), in_planes(g, last - at), each_byte(), _mm512_set1_epi8(1));
-    bytes = _mm512_maskz_permutexvar_epi8(~in_planes(g, last), to, bytes);
-    if constexpr (Low) low = _mm512_maskz_permutexvar_epi8(~uint64_t{0} >> 1, to, low);
+    const __m512i from = _mm512_mask_add_epi8(each_byte(), in_planes(g, last - at), each_byte(), _mm512_set1_epi8(1));
+    bytes = _mm512_maskz_permutexvar_epi8(planes(g) & ~in_planes(g, last), from, bytes);
+    if constexpr (Low) low = _mm512_maskz_permutexvar_epi8(~uint64_t{0} >> 1, from, low);
   }
-
-  // Clears the slots from the bit `at` on.
-  EVENBINS_INLINE void clear_from(const FingerprintShape& g, uint64_t at) {
-    const uint64_t slots = in_planes(g, (uint64_t{1} << g.slots) - at);
-    bytes = _mm512_maskz_mov_epi8(~slots, bytes);
-    if constexpr (Low) low = _mm512_maskz_mov_epi8(~slots, low);
+  // Keeps the slots in front of the bit `end` only.
+  EVENBINS_INLINE void keep(const FingerprintShape& g, uint64_t end) {
+    const uint64_t slots = in_planes(g, end - 1);
+    bytes = _mm512_maskz_mov_epi8(slots, bytes);
+    if constexpr (Low) low = _mm512_maskz_mov_epi8(slots, low);
   }
   EVENBINS_INLINE void put(const FingerprintShape& g, uint64_t at, const Remainder& r) {
     bytes = _mm512_mask_mov_epi8(bytes, in_planes(g, at), r.bytes);
@@ -98,17 +98,17 @@ struct VectorLine {
 
   EVENBINS_INLINE void store(uint64_t* line, const FingerprintShape& g, uint64_t occupied, uint64_t ends) const {
     const uint64_t first = occupied | ends << 32 << (g.quotients - 32), second = ends >> (64 - g.quotients);
-    const __m512i head =
-        _mm512_zextsi128_si512(_mm_set_epi64x(static_cast<int64_t>(second), static_cast<int64_t>(first)));
-    const __m512i rest = _mm512_maskz_mov_epi8(~uint64_t{0} << g.plane_at, bytes);
+    __m512i head = _mm512_maskz_set1_epi64(1, static_cast<int64_t>(first));
+    head = _mm512_mask_set1_epi64(head, 2, static_cast<int64_t>(second));
     _mm512_storeu_si512(line,
-                        Low ? _mm512_ternarylogic_epi64(head, rest, packed(g), 0xFE) : _mm512_or_si512(head, rest));
+                        Low ? _mm512_ternarylogic_epi64(head, bytes, packed(g), 0xFE) : _mm512_or_si512(head, bytes));
   }
 
  private:
   EVENBINS_INLINE static uint32_t plane(const FingerprintShape& g, uint32_t p) {
     return Planes == 1 || p + 1 == Planes ? 64 - g.slots : g.plane_at + p * g.slots;
   }
+  EVENBINS_INLINE static uint64_t planes(const FingerprintShape& g) { return ~uint64_t{0} << g.plane_at; }
   EVENBINS_INLINE static uint64_t last_plane(const FingerprintShape& g) { return ~uint64_t{0} << plane(g, Planes - 1); }
   EVENBINS_INLINE static uint64_t in_planes(const FingerprintShape& g, uint64_t slots) {
     uint64_t at = 0;
@@ -147,7 +147,6 @@ struct VectorCode : LinePlaces<Planes> {
     return run & Line(line, g).find_equal(g, Remainder(g, remainder));
   }
 
-  // Whether a line changes shows late, so that it is no branch: a line that does not is written elsewhere.
   EVENBINS_INLINE static bool insert(uint64_t* line, const FingerprintShape& g, const Place& at, uint32_t quotient,
                                      uint32_t remainder) {
     const bool fits = (at.ends >> (g.slots - 1) & 1) == 0 && at.end != 0;
@@ -155,21 +154,20 @@ struct VectorCode : LinePlaces<Planes> {
     const Remainder r(g, remainder);
     const uint64_t after = (at.run() & ~v.find_less(g, r)) | at.end;
     v.open(g, after & -after, r);
-    if (fits) v.store(line, g, at.occupied | uint64_t{1} << quotient, at.ends_with_slot());
+    if (fits) [[likely]]
+      v.store(line, g, at.occupied | uint64_t{1} << quotient, _pdep_u64(at.ends, ~at.start) | (at.start & at.end));
     return fits;
   }
-
   EVENBINS_INLINE static Removal remove(uint64_t* line, const FingerprintShape& g, const Place& at, uint32_t quotient,
                                         uint32_t remainder) {
     const uint64_t run = at.end == 0 ? 0 : at.run();
     Line v(line, g);
     const uint64_t found = run & v.find_equal(g, Remainder(g, remainder));
-    const uint64_t ends = at.ends_without(1);
-    const uint64_t occupied = at.occupied & ~(uint64_t{(run & (run - 1)) == 0} << quotient);
+    if (found == 0) [[unlikely]]
+      return at.is_elsewhere() ? Removal::elsewhere : Removal::absent;
     v.close(g, found & -found);
-    const bool is_here = found != 0, makes_room = is_here & (ones(occupied) != ones(ends));
-    if (is_here) v.store(line, g, occupied, ends);
-    return static_cast<Removal>(is_here + makes_room + 3 * at.is_elsewhere());
+    v.store(line, g, at.occupied & ~(uint64_t{(run & (run - 1)) == 0} << quotient), _pext_u64(at.ends, ~at.start));
+    return static_cast<Removal>(1 + (ones(at.occupied) != ones(at.ends)));
   }
 
   static uint32_t take(uint64_t* line, const FingerprintShape& g, const Place& at, uint32_t quotient, uint32_t first,
@@ -190,12 +188,13 @@ struct VectorCode : LinePlaces<Planes> {
   }
   static void cut(uint64_t* line, const FingerprintShape& g, uint32_t first, uint64_t ends) {
     Line v(line, g);
-    v.clear_from(g, uint64_t{1} << first);
+    v.keep(g, uint64_t{1} << first);
     v.store(line, g, load_occupied(line, g), ends);
   }
   static void append(uint64_t* line, const FingerprintShape& g, uint32_t first, const uint32_t* remainders, uint32_t n,
                      uint64_t ends) {
     Line v(line, g);
+    v.keep(g, uint64_t{1} << first);
     for (uint32_t i = 0; i < n; ++i) v.put(g, uint64_t{1} << (first + i), Remainder(g, remainders[i]));
     v.store(line, g, load_occupied(line, g), ends);
   }
