@@ -93,7 +93,7 @@ struct Fingerprints {
 
   static constexpr size_t kLinesAhead =
       32;  // one is asked for with each key: 32 at once, again and again, take twice as long
-  static constexpr size_t kChunk = 128;  // keys whose overflow waits until all of them have been in their lines
+  static constexpr size_t kChunk = 256;  // keys whose overflow waits until all of them have been in their lines
 
   // Keys of a chunk that need level 2, in their order. They wait, so that the loop over lines has no branch that depends on
   // them, and so that what they need of level 2 is on its way when they get their turn.

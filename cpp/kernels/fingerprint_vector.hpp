@@ -126,9 +126,11 @@ struct VectorLine {
     const uint32_t x = g.low_bits;
     const __m512i twos = _mm512_maddubs_epi16(_mm512_set1_epi16(static_cast<int16_t>(1 | 256 << x)), low);
     const __m512i fours = _mm512_madd_epi16(twos, _mm512_set1_epi32(static_cast<int32_t>(1 | 65536 << 2 * x)));
-    const __m512i moved = _mm512_srl_epi64(fours, _mm_cvtsi32_si128(static_cast<int>(32 - 4 * x)));
-    const __m512i lower = _mm512_set1_epi64((int64_t{1} << 4 * x) - 1);
-    const __m512i eights = _mm512_ternarylogic_epi64(lower, fours, moved, 0xCA);
+    __m512i eights = fours;
+    if (x % 2 != 0) {
+      const __m512i moved = _mm512_srl_epi64(fours, _mm_cvtsi32_si128(static_cast<int>(32 - 4 * x)));
+      eights = _mm512_ternarylogic_epi64(_mm512_set1_epi64((int64_t{1} << 4 * x) - 1), fours, moved, 0xCA);
+    }
     const uint64_t from = ~uint64_t{0} << (g.low_at / 8), end = uint64_t{1} << g.plane_at;
     return _mm512_maskz_permutexvar_epi8(from & (end - 1), _mm512_load_si512(g.low_to), eights);
   }

@@ -19,7 +19,8 @@ struct FingerprintShape {
   uint64_t head[3];   // of each of the first words: mask of quotients and run ends
   // Low bits as bytes, and back: the last eight slots fill the last low_bits bytes in front of the planes, and so on. Of
   // slots as bytes that end the line (slot i is byte 64 − slots + i), in eights: from which bytes of the line the bits of
-  // eight slots come; and from which byte of these packed bits a byte of the line comes.
+  // eight slots come; and from which of eight bytes a byte of the line comes, when the bits of eight slots are packed at
+  // their beginning, or, if low_bits is even, those of each four slots at the beginning of four.
   alignas(64) uint8_t low_from[64];
   alignas(64) uint8_t low_to[64];
 };
@@ -44,10 +45,11 @@ EVENBINS_INLINE constexpr FingerprintShape fingerprint_shape(uint32_t quotients,
                      {},
                      {}};
   for (uint32_t i = 0; i < 8 * low_bits; ++i) {
-    const uint32_t packed = 8 * (i / low_bits) + i % low_bits, byte = plane_at - 8 * low_bits + i;
+    const uint32_t eight = 8 * (i / low_bits), part = i % low_bits, half = low_bits / 2;
+    const uint32_t byte = plane_at - 8 * low_bits + i;
     if (byte >= 64) continue;  // in front of the line
-    g.low_from[packed] = static_cast<uint8_t>(byte);
-    g.low_to[byte] = static_cast<uint8_t>(packed);
+    g.low_from[eight + part] = static_cast<uint8_t>(byte);
+    g.low_to[byte] = static_cast<uint8_t>(eight + (low_bits % 2 == 0 && part >= half ? 4 + part - half : part));
   }
   return g;
 }
