@@ -66,7 +66,7 @@ demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement,
 lab: $(VENV)/for-lab ## the pages to understand and to decide, in the browser
 	$(BIN)/evenbins lab $(ARGS)
 
-# One process of pytest-xdist for each core: more threads of BLAS would only wait for one another.
+# A process of pytest-xdist for each core, and one more (tests/conftest.py): more threads of BLAS would only wait for one another.
 check test test-long: export OPENBLAS_NUM_THREADS := 1
 check: $(VENV)/for-tests ## an answer within a minute: lint, and the tests of every structure in their shortest form
 	$(BIN)/ruff check .

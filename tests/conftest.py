@@ -121,8 +121,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::evenbins.OverfilledWarning")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Give one process more than there are cores: a tenth of the time tests wait for servers and browsers."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 # Those that take longest: a process of pytest-xdist that begins one of them last keeps the others waiting.
-LONGEST = ("test_threads.py", "test_papers.py", "test_aarch64.py", "test_filters.py", "test_growing.py")
+LONGEST = (
+    *("test_documented_commands.py", "test_docs.py", "test_threads.py", "test_papers.py", "test_aarch64.py"),
+    *("test_bench.py", "test_filters.py", "test_growing.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

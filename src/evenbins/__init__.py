@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from evenbins.filters.protocols import Filter, OverfilledWarning
     from evenbins.filters.sharded import ShardedFilter
     from evenbins.filters.standard import BloomFilter
+    from evenbins.filters.window import WindowFilter
     from evenbins.hashing import digest, digest_many
     from evenbins.rings.errors import NoNodesError, RingFullError
     from evenbins.rings.ring import HashRing
@@ -90,6 +91,7 @@ __all__ = [
     "TableFullError",
     "TablePlan",
     "TableStats",
+    "WindowFilter",
     "column",
     "dedup",
     "design",
@@ -119,6 +121,7 @@ _HOMES = {
     "filters.protocols": "Filter OverfilledWarning",
     "filters.sharded": "ShardedFilter",
     "filters.standard": "BloomFilter",
+    "filters.window": "WindowFilter",
     "hashing": "digest digest_many",
     "rings.errors": "NoNodesError RingFullError",
     "rings.ring": "HashRing",
@@ -131,7 +134,8 @@ _HOMES = {
     "tables.multilevel": "MultilevelTable TableFullError TablePlan TableStats",
     "tables.paged": "PagedPlan PagedStats PagedTable",
 }
-_MODULES = {"cluster", "compat", "cuda", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
+_MODULES = {"cluster", "compat", "cuda", "design", "routing", "study"}
+_MODULES |= {home.partition(".")[0] for home in _HOMES}
 _named = lazy_names(globals(), _HOMES)
 
 

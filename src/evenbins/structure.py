@@ -223,6 +223,7 @@ class Kind(NamedTuple):
         build    be built by `evenbins build`          lab      be shown on a page of `evenbins lab`
         intersect  be intersected and compared bit by bit: a key's bits are its own
         fixed-set  be built from all its keys at once, and never change
+        window   let keys expire
     policies : the policies of plans that this class builds
     """
 
@@ -276,8 +277,9 @@ KINDS: tuple[Kind, ...] = (
     _kind(16, "heavy-hitters", "a list of heavy hitters", "sketches.heavy_hitters:HeavyHitters", "merge"),
     _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(18, "fingerprint", "a fingerprint filter", "filters.fingerprint:FingerprintFilter",
-          "members merge remove design build", "fingerprint"),
+          "members merge remove grow shard dask design build", "fingerprint"),
     _kind(19, "fuse", "a fuse filter", "filters.fuse:FuseFilter", "members fixed-set design build", "fuse"),
+    _kind(20, "window", "a window filter", "filters.window:WindowFilter", "members window design", "window"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 

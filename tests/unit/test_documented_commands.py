@@ -190,6 +190,10 @@ def prepare(folder: Path) -> None:
         log.write(table.encode())
     tabs = table.replace(",", "\t").replace("time\tkey", "when\turl")
     (folder / "access.tsv.gz").write_bytes(gzip.compress(tabs.encode()))
+    chat = '{"timestamp": %d, "input_length": 1500, "output_length": 9, "hash_ids": [0, %d, %d]}\n'
+    (folder / "conversation_trace.jsonl").write_text(
+        "".join(chat % (i, i % 9 + 1, i + 10) for i in range(50))
+    )
     for name in ("benchmarks", "examples", "tests", "tools"):
         (folder / name).symlink_to(ROOT / name)
     programs = folder / ".venv" / "bin"

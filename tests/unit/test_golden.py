@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
 FILTERS, DAMAGED, KEYS = MAKER["FILTERS"], MAKER["DAMAGED"], MAKER["KEYS"]
 FUSED = MAKER["FUSED"]  # tested in test_fuse.py
+WINDOWS = MAKER["WINDOWS"]  # tested in test_window.py
 SKETCHES = MAKER["SKETCHES"]  # tested in test_countmin.py
 DISTINCT = MAKER["DISTINCT"]  # tested in test_hyperloglog.py
 HITTERS = MAKER["HITTERS"]  # tested in test_heavy_hitters.py
@@ -69,6 +70,7 @@ STAGES = {
 IN_THE_PAYLOAD = {  # what only a look at it finds
     "flipped-payload", "spare-bit", "balanced-flipped", "balanced-load", "balanced-padding",
     "balanced-list-count", "balanced-out-of-reach", "growing-flipped", "counting-flipped", "fuse-flipped",
+    "window-flipped", "window-slots", "window-line",
     "fingerprint-flipped", "fingerprint-set-of-copies", "fingerprint-copies", "fingerprint-state",
     "fingerprint-line", "fingerprint-rest", "fingerprint-after-the-rest",
 }  # fmt: skip
@@ -92,6 +94,7 @@ def test_no_golden_file_has_changed_or_gone() -> None:
         for family in (
             FILTERS,
             FUSED,
+            WINDOWS,
             SKETCHES,
             DISTINCT,
             HITTERS,

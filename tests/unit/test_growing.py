@@ -53,7 +53,11 @@ POLICIES = {
     "blocked": BlockedBloomFilter,
     "standard": BloomFilter,
 }
-each_policy = pytest.mark.parametrize("policy", POLICIES)
+PLANNED_SLOWLY = ("sequential", "single")  # their stages take the code of the others: in long runs only
+SHORT = [policy for policy in POLICIES if policy not in PLANNED_SLOWLY]
+each_policy = pytest.mark.parametrize(
+    "policy", [*SHORT, *(pytest.param(policy, marks=pytest.mark.long) for policy in PLANNED_SLOWLY)]
+)
 KEYS: list[Any] = ["apple", b"pear", 3, -3, "ключ", 2**64 - 1, b"", *range(50, 1250)]
 OTHERS: list[Any] = [f"other-{i}" for i in range(700)]
 ABSENT = [f"absent-{i}" for i in range(2000)]
@@ -82,7 +86,7 @@ def assert_none_lost(f: GrowingFilter, keys: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "fpr"),
-    [*((policy, 1e-3) for policy in POLICIES), ("fill", 0.05), ("fill", 1e-6), ("blocked", 0.05)],
+    [*((policy, 1e-3) for policy in SHORT), ("fill", 0.05), ("fill", 1e-6), ("blocked", 0.05)],
 )
 def test_the_rate_is_kept_at_every_stage(policy: str, fpr: float) -> None:
     """Sizes from 1 key to 100,000, in 6 stages: before, at and behind the end of each of them.

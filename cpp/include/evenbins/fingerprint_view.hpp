@@ -60,7 +60,8 @@ struct FingerprintView {
   uint64_t* state;  // copies, 0, entries of the rest, 0 …
   uint64_t *level1, *level2, *level3;
   uint64_t lines, quotients, group, limit;
-  uint32_t shift;  // 64 − bits of a remainder
+  uint32_t shift;    // 64 − bits of a remainder
+  uint32_t payload;  // last bits of a slot that are no part of the fingerprint: window.hpp
   FingerprintShape one, two;
   bool wide_entries;  // of level 3: eight of 64 bits, not sixteen of 32
   bool slow_pdep;     // this processor deposits bits by microcode
@@ -117,8 +118,8 @@ EVENBINS_INLINE FingerprintParts fingerprint_parts_of(const FingerprintView& f, 
   return {(16 * k.block + (line - first) % 16) * f.group + quotient / 4, static_cast<uint32_t>(first), remainder};
 }
 
-// What the lines of a block cannot hold, of all blocks: in fingerprint.cpp. All but `count` may be called by several
-// threads at once.
+// What the lines of a block cannot hold, of all blocks: in fingerprint.cpp. All but `count` and
+// `exchange` that is not `locked` may be called by several threads at once.
 struct FingerprintRestCalls {
   void (*add)(const FingerprintView&, const FingerprintKey&);
   bool (*remove)(const FingerprintView&, const FingerprintKey&);
@@ -127,6 +128,8 @@ struct FingerprintRestCalls {
   // Writes the keys first … last of a block to `out`, in no order and not more than `most`; returns how many.
   uint32_t (*find)(const FingerprintView&, uint64_t block, uint64_t first, uint64_t last, uint64_t* out, uint32_t most);
   uint64_t (*count)(const FingerprintView&, const FingerprintKey&, bool locked);
+  // The payload of a fingerprint (its key has payload 0), or -1 if it is not there; with `put`, it gets another one.
+  int64_t (*exchange)(const FingerprintView&, const FingerprintKey&, const uint32_t* put, bool locked);
   bool (*is_overfull)(const FingerprintView&);  // it holds more than it has room for
 };
 extern const FingerprintRestCalls kFingerprintRest;

@@ -2,6 +2,7 @@
 
     scrapy.DupeFilter           requests seen before, for a crawler: DUPEFILTER_CLASS (docs/dedup.md)
     huggingface.first_rows      rows to keep, for `datasets.Dataset.filter` with any num_proc
+    uhashring.HashRing          the API and placement of the package uhashring, with bounds (docs/rings.md)
 
-Each module imports the package that it is for; one that is missing is named with the extra that brings it.
+The first two import the package that they are for; one that is missing is named with its extra.
 """

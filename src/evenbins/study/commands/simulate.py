@@ -2,6 +2,7 @@
 
     evenbins simulate cache --trace log.tsv.gz --servers 100 --cache-size 1000 --limit 500
     evenbins simulate cache --synthetic aol --config aol-1 --repeat 10 --json
+    evenbins simulate llm --trace chats.jsonl.zst --replicas 16 --cache-blocks 4000     (simulate_llm)
 
 Errors and exit codes are those of `evenbins.cli`.
 """
@@ -16,6 +17,7 @@ import click
 
 from evenbins._console import COUNT, check_readable, integer, show, show_json, with_option_errors
 from evenbins.study.commands._shared import Steps, cores, threads_option
+from evenbins.study.commands.simulate_llm import llm
 
 if TYPE_CHECKING:
     from evenbins.study.simulate import CacheReport
@@ -27,9 +29,12 @@ _CONFIGURATIONS = [f"{name}-{number}" for name in ("aol", "indiana") for number 
 _MINUTES = {"stale_minutes": "--stale", "served_minutes": "--served", "recovery_minutes": "--recovery"}
 
 
-@click.group(short_help="Replay a log of requests through cache servers.")
+@click.group(short_help="Replay a log through caches or LLM replicas.")
 def simulate() -> None:
     """Simulate what a cluster would do."""
+
+
+simulate.add_command(llm)
 
 
 @simulate.command(short_help="Misses of cache servers that fill up and fail.")
