@@ -23,7 +23,8 @@ extern const Kernel table;
 }
 namespace avx512vbmi_kernel {
 const FingerprintLoops& fingerprint_loops(uint32_t remainder_bits);
-}
+const WindowLoops& window_loops(uint32_t slot_bits);
+}  // namespace avx512vbmi_kernel
 #elif defined(__aarch64__)
 namespace neon_kernel {
 extern const Kernel table;
@@ -38,6 +39,7 @@ const Kernel& with_vbmi() {
     Kernel kernel = avx512_kernel::table;
     kernel.name = "avx512vbmi";
     kernel.fingerprint = avx512vbmi_kernel::fingerprint_loops;
+    kernel.window = avx512vbmi_kernel::window_loops;
     return kernel;
   }();
   return table;
