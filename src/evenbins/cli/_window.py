@@ -66,7 +66,7 @@ class SeenLately:
     def planned(
         cls, window: timedelta | int, capacity: int, fpr: float, seed: int, most_bytes: int | None
     ) -> SeenLately:
-        """Plan a filter for so many different keys in a window; an error if it takes more than `most_bytes`."""
+        """Plan a filter for so many different keys in a window, of at most `most_bytes`."""
         plan = with_option_errors(lambda: plan_window(window, capacity, fpr, seed=seed))
         if most_bytes is not None and plan.nbytes > most_bytes:
             raise click.ClickException(
