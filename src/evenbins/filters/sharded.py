@@ -274,6 +274,8 @@ class ShardedFilter(_core.Shards, CompositeFilter, ShardRemoval):
     def _joined(self, other: Self, verb: str) -> Self:
         self._require_writable()
         self._require_same_shards(other, verb)
+        for part in other._parts:
+            part._refuse_damaged()
         try:
             self._merge_shards(other)
         except ValueError as error:

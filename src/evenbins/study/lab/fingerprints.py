@@ -1,6 +1,6 @@
-"""The page Fingerprints: one block of a fingerprint filter, line by line, as it fills, overflows and restores.
+"""The page Fingerprints: one block of a fingerprint filter, line by line: it fills, overflows and restores.
 
-    fingerprints/block     the lines of a real filter with so many keys: which runs are where, plan beside stats
+    fingerprints/block     the lines of a real filter with so many keys: which runs are where; plan and stats
 
 The filter has one block: 128 lines of level 1 (17 slots each), 16 of level 2, one of level 3, and a rest. Its
 keys are 0 … keys-1. With `turns` it held other keys before, as often replaced as that: the picture must be
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from evenbins import FingerprintFilter, digest_many
 from evenbins.filters import plan_of_core
-from evenbins.filters.fingerprint import FingerprintCore, FingerprintPlan
+from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.protocols import side_by_side
 from evenbins.study.lab.parameters import Endpoint, Number
 
