@@ -703,6 +703,8 @@ def _node_fails(scene: Scene) -> None:
 def _lease(scene: Scene) -> None:
     with scene.made.lease(7):
         scene.made.lease_loads()
+        with scene.made.lease(7, weight=2.5):
+            scene.made.lease_weights()
 
 
 def _listen(scene: Scene) -> None:
@@ -722,7 +724,7 @@ RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "pla
     "nodes candidates": lambda scene: (scene.made.nodes(7, 3), scene.made.candidates(7)),
     "release": lambda scene: [scene.made.release(key) for key in EXTRA[:20].tolist()],
     "release_many": _with("release_many", EXTRA),
-    "lease lease_loads": _lease,
+    "lease lease_loads lease_weights": _lease,
     "add_node remove_node": _node_comes_and_goes,
     "mark_down mark_up": _node_fails,
     "drain": lambda scene: (scene.made.drain("server1"), scene.made.mark_up("server1")),

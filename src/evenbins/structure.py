@@ -277,7 +277,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(16, "heavy-hitters", "a list of heavy hitters", "sketches.heavy_hitters:HeavyHitters", "merge"),
     _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(18, "fingerprint", "a fingerprint filter", "filters.fingerprint:FingerprintFilter",
-          "members merge remove grow design build", "fingerprint"),
+          "members merge remove grow shard dask design build", "fingerprint"),
     _kind(19, "fuse", "a fuse filter", "filters.fuse:FuseFilter", "members fixed-set design build", "fuse"),
     _kind(20, "window", "a window filter", "filters.window:WindowFilter", "members window design", "window"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import evenbins
-from evenbins import ArgumentError, FilterFullError, FingerprintFilter, FuseFilter
+from evenbins import ArgumentError, FilterFullError, FingerprintFilter, FuseFilter, _core
 from evenbins.filters import plan_fingerprint, plan_of_core
 from evenbins.filters.fingerprint_plan import FingerprintCore
 from evenbins.theory import fingerprint_design as design
@@ -389,3 +389,5 @@ def test_growth_that_cannot_be() -> None:
     for core in [(16, 10, 64, 1, 64, 505, 0, 7), (2**47, 10, 64, 1, 64, 505, 0, 4)]:
         with pytest.raises(ArgumentError, match="core"):
             made(*core)
+        with pytest.raises(ValueError, match="doubl"):
+            _core.Filter(18, 2, 0, 100, list(core))

@@ -165,6 +165,17 @@ def test_merge(kind: Kind, tmp_path: Path) -> None:
 
 
 @by_name(KINDS)
+def test_remove(kind: Kind, tmp_path: Path) -> None:
+    path = saved(kind, tmp_path)
+    done = command("remove", path, "-k", "never added")
+    if "remove" in kind.can and kind.family == "filters":
+        assert "1 key was not in it" in done.output, f"src/evenbins/cli/remove.py does not handle {kind.name}"
+    else:
+        assert done.exit_code == 1
+        assert kind.title in done.output
+
+
+@by_name(KINDS)
 def test_build(kind: Kind, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("a\nb\n")
     exact = kind.name == "multilevel-table"

@@ -230,7 +230,10 @@ def _checked_core(core: Sequence[int]) -> FingerprintCore:
     lines = arguments.integer("core[0] (lines)", lines, 1, most, OF_CORE)
     if lines % (theory.MAX_GROUP * group):
         raise arguments.error("core[0] (lines)", "a multiple of 16 * group", lines, OF_CORE)
-    if lines << min(max(doublings, 0), 64) > most:
+    doublings = arguments.integer(
+        "core[7] (doublings)", doublings, 0, remainder - design.LEAST_REMAINDER, OF_CORE
+    )
+    if lines << doublings > most:
         raise arguments.error("core[0] (lines)", "2**48 at most, doublings included", lines, OF_CORE)
     if lines * quotients << remainder > design.MAX_FINGERPRINTS:
         raise arguments.error("core[0] (lines)", "few enough for 2**63 fingerprints", lines, OF_CORE)
@@ -239,5 +242,5 @@ def _checked_core(core: Sequence[int]) -> FingerprintCore:
         arguments.integer("core[4] (rest)", rest, 0, most, OF_CORE),
         arguments.integer("core[5] (limit)", limit, 1, most, OF_CORE),
         arguments.integer("core[6] (set)", is_set, 0, 1, OF_CORE),
-        arguments.integer("core[7] (doublings)", doublings, 0, remainder - design.LEAST_REMAINDER, OF_CORE),
+        doublings,
     )  # fmt: skip
