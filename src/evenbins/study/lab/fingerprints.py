@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from evenbins import FingerprintFilter, digest_many
 from evenbins.filters import plan_of_core
-from evenbins.filters.fingerprint import FingerprintCore, FingerprintPlan
+from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.protocols import side_by_side
 from evenbins.study.lab.parameters import Endpoint, Number
 
