@@ -501,8 +501,9 @@ namespace {
 // Adds the keys for which there is room by ranges. Returns how many are in. If it was too many, all are taken back, and
 // none is in: then `alone` says that they must be added by one thread, which stops at the first that finds no room.
 // `out` as for add_by_range; of a filter that can be overfull it may be null only if every key changes something.
-uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
-                      const Pulse& pulse, bool& alone) {
+uint64_t add_at_once(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
+                     const Pulse& pulse, bool& alone) {
+  by_range.begin_items(keys.size(), threads);
   const uint64_t certain = std::min(keys.size(), filter.keys_left());
   std::optional<BadKey> bad;
   uint64_t in = 0;
@@ -524,14 +525,83 @@ uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, ui
         if (out == nullptr || out[start + i] != 0) digests[added++] = digests[i];
       by_range.remove_items(digests, added);
     }
-    return 0;
+    in = 0;
+    bad.reset();
   }
+  by_range.end_items(in);
   if (bad) throw BadKey(*bad);
   return in;
 }
+
+// Some of the keys of a call.
+class Piece final : public Digests {
+ public:
+  Piece(const Digests& keys, uint64_t first, uint64_t size) : keys_(keys), first_(first), size_(size) {}
+  uint64_t size() const override { return size_; }
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    try {
+      keys_.read(first_ + start, n, out);
+    } catch (const BadKey& bad) {
+      throw BadKey(bad.index - first_, bad.type, bad.what());
+    }
+  }
+
+ private:
+  const Digests& keys_;
+  uint64_t first_, size_;
+};
+
+// The same with as many keys at a time as the filter takes; if these are few, one thread adds them.
+uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
+                      const Pulse& pulse, bool& alone) {
+  const uint64_t size = keys.size();
+  for (uint64_t start = 0; start < size;) {
+    const uint64_t count = std::min(size - start, by_range.keys_at_once());
+    const Piece some(keys, start, count);
+    uint8_t* answers = out == nullptr ? nullptr : out + start;
+    uint64_t in;
+    try {
+      if (count < size && count < 2 * kKeysPerThread)
+        in = answers == nullptr ? add_alone(filter, some, pulse) : add_new_alone(filter, some, answers, pulse, 0, 1);
+      else
+        in = add_at_once(filter, by_range, some, answers, threads, pulse, alone);
+    } catch (const BadKey& bad) {
+      throw BadKey(bad.index + start, bad.type, bad.what());
+    } catch (const FilterFull& full) {
+      throw FilterFull(full.index + start);
+    }
+    start += in;
+    if (in < count) return start;
+  }
+  return size;
+}
 }  // namespace
 
-uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+namespace {
+// Adds to a filter that grows, by add(piece, first, threads): threads add as many keys as it certainly has room for, one
+// thread those around the key that makes it grow. So it grows at the same key whatever the threads.
+template <typename Add>
+uint64_t add_in_pieces(Filter& filter, const Digests& keys, uint32_t threads, const Add& add) {
+  constexpr uint64_t kAlone = 8 * kDigestBatch;
+  const uint64_t size = keys.size();
+  for (uint64_t start = 0, n; start < size; start += n) {
+    filter.settle(threads);
+    const uint64_t left = filter.keys_left();
+    const bool together = left >= kAlone;
+    n = std::min(size - start, together ? left : kAlone);
+    try {
+      const uint64_t done = add(Piece(keys, start, n), start, together ? threads : 1);
+      if (done < n) return start + done;
+    } catch (const BadKey& bad) {
+      throw BadKey(bad.index + start, bad.type, bad.what());
+    } catch (const FilterFull& full) {
+      throw FilterFull(full.index + start);
+    }
+  }
+  return size;
+}
+
+uint64_t add_new_to_fixed(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
   threads = useful_threads(filter, keys, threads);
   uint64_t start = 0;
   if (ByRange* by_range = filter.by_range(); by_range != nullptr && by_range->tells_new_items() && threads > 1) {
@@ -542,7 +612,7 @@ uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t
   return add_new_alone(filter, keys, out, pulse, start, threads);
 }
 
-uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+uint64_t add_to_fixed(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
   threads = useful_threads(filter, keys, threads);
   if (threads < 2) return add_alone(filter, keys, pulse);
   if (const uint32_t copies = useful_copies(filter, keys, threads); copies > 1)
@@ -559,6 +629,23 @@ uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pu
     if (stopped) return start;
   }
   return add_alone(filter, keys, pulse, start, threads);
+}
+
+}  // namespace
+
+uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+  if (!filter.grows() || useful_threads(filter, keys, threads) < 2)
+    return add_new_to_fixed(filter, keys, out, threads, pulse);
+  return add_in_pieces(filter, keys, threads, [&](const Digests& piece, uint64_t first, uint32_t most) {
+    return add_new_to_fixed(filter, piece, out + first, most, pulse);
+  });
+}
+
+uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  if (!filter.grows() || useful_threads(filter, keys, threads) < 2) return add_to_fixed(filter, keys, threads, pulse);
+  return add_in_pieces(filter, keys, threads, [&](const Digests& piece, uint64_t, uint32_t most) {
+    return add_to_fixed(filter, piece, most, pulse);
+  });
 }
 
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {

@@ -10,7 +10,7 @@
 namespace evenbins {
 
 extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind;  // filters/
-extern const KindRow kFingerprintKind, kFuseKind;
+extern const KindRow kFingerprintKind, kFuseKind, kWindowKind;
 extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;  // sketches/
 extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;           // tables/
 extern const KindRow kInterpolationKind, kSingleFilterKind, kMultipleBloomKind, kCountersKind;
@@ -23,7 +23,7 @@ constexpr const KindRow* kRows[] = {
     &kStandardKind,      &kBlockedKind,      &kBalancedKind,    &kGrowingKind,       &kCountingKind,
     &kCountMinKind,      &kMultilevelKind,   &kChainedKind,     &kInterpolationKind, &kSingleFilterKind,
     &kMultipleBloomKind, &kCountersKind,     &kPagedKind,       &kRingKind,          &kHyperLogLogKind,
-    &kHeavyHittersKind,  &kDeduplicatorKind, &kFingerprintKind, &kFuseKind,
+    &kHeavyHittersKind,  &kDeduplicatorKind, &kFingerprintKind, &kFuseKind,          &kWindowKind,
 };
 
 const KindRow& row_of(Kind kind) {

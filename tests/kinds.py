@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from evenbins import (
     BloomFilter,
     CountingBloomFilter,
     FingerprintFilter,
+    WindowFilter,
 )
 from evenbins.filters import (
     FilterPlan,
@@ -23,11 +26,13 @@ from evenbins.filters import (
     plan_fingerprint,
     plan_of_core,
     plan_standard,
+    plan_window,
 )
 from evenbins.study.hashing import plan_scheme
 from evenbins.study.levels import plan_levels
 from reference.bloom import ReferenceFilter
 
+AGES = timedelta(days=9999)
 SECRET = 0xC0FFEE_5EED_C0FFEE  # a seed that no other number in a test looks like
 
 
@@ -42,6 +47,8 @@ class Kind:
               adds the loads and writes the list anew
     repeats   a key is held as often as it was added: adding it again, or merging a filter with itself,
               changes the bytes; the payload holds counters, and a key's positions are counters of it
+    merges    two filters unite by |
+    first     arguments of the class before its capacity
     runs      the payload holds fingerprints, not bits, and so many at most: a filter that is full raises
               FilterFullError, instead of a warning that it is overfilled
     """
@@ -55,12 +62,18 @@ class Kind:
     counted: bool = False
     repeats: bool = False
     runs: bool = False
+    merges: bool = True
+    first: tuple[Any, ...] = ()
 
     def __call__(self, capacity: Any = 1000, **changes: Any) -> Any:
         arguments = {**self.arguments, **changes}
         if self.plan:
             return self.cls.from_plan(self.plan(capacity, **arguments))
-        return self.cls(capacity, **arguments)
+        return self.make(capacity, **arguments)
+
+    def make(self, *arguments: Any, **options: Any) -> Any:
+        """Call the class with its capacity and what follows."""
+        return self.cls(*self.first, *arguments, **options)
 
     def planned(self, capacity: Any, **arguments: Any) -> Any:
         """Make a filter of the class by its planner, which takes more than the constructor."""
@@ -85,6 +98,8 @@ class Kind:
         core = made.plan.core
         how = {"hashing": made.plan.hashing} if made.plan.policy == "standard" else {}
         twin: ReferenceFilter = self.twin_class(*([core] if self.ordered else core), seed=made.seed, **how)
+        if isinstance(twin, reference.ReferenceWindow):
+            twin.clock = int(1e6 * time.time())
         return twin
 
     def merged(self, made: Any, *parts: Any) -> bytes:
@@ -157,6 +172,20 @@ def _fingerprint(name: str, **arguments: Any) -> Kind:
     )
 
 
+def _window(name: str, **arguments: Any) -> Kind:
+    """Make a window in which nothing expires, and which has room for more keys, as `_fingerprint` does."""
+
+    def plan(capacity: Any, *, steps: int = 8, seed: int = 0, **goal: Any) -> Any:
+        roomy = plan_window(AGES, max(20 * int(capacity), 3000), steps=steps, **goal).core
+        core = roomy._replace(rest=8192, slots_limit=2**40)
+        return plan_of_core("window", core, capacity=capacity, seed=seed, hashing="lanes")
+
+    return Kind(
+        name, WindowFilter, reference.ReferenceWindow, arguments, plan, counted=True, runs=True, merges=False,
+        first=(AGES,),
+    )  # fmt: skip
+
+
 def _levels(
     capacity: Any,
     *,
@@ -222,11 +251,13 @@ KINDS = [
     _fingerprint("fingerprint", fpr=1e-3),
     _fingerprint("fingerprint-4-bits", bits_per_key=10),
     _fingerprint("fingerprint-wide", fpr=1e-8, seed=SECRET),
+    _window("window", fpr=1e-3),
+    _window("window-30-steps", fpr=1e-2, steps=30, seed=SECRET),
 ]
 # Shapes that differ from another one by a number of hashes, a seed or a width: in `make test-long`.
 VARIANTS = {
     "standard-1-hash", "standard-seeded", "standard-triple", "blocked-512-1-hash", "blocked-512-seeded",
     "blocked-256-17-hashes", "counting-2-bits", "counting-16-bits", "counting-blocked-2-bits",
-    "counting-blocked-8-bits", "fingerprint-4-bits",
+    "counting-blocked-8-bits", "fingerprint-4-bits", "window-30-steps",
 }  # fmt: skip
 FIRST_OF_CLASS = list({each.cls: each for each in reversed(KINDS)}.values())

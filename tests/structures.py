@@ -39,6 +39,7 @@ from evenbins import (
     MultilevelTable,
     PagedTable,
     ShardedFilter,
+    WindowFilter,
 )
 from evenbins.filters import plan_of_core
 from evenbins.study.counter_summary import CounterSummary
@@ -141,11 +142,22 @@ def _deduplicator(name: str, **arguments: Any) -> Structure:
     )
 
 
-def _fingerprints(is_set: int) -> FingerprintFilter:
+def _fingerprints(is_set: int, *, grows: bool = False) -> FingerprintFilter:
     """Make a filter with room for many copies: suites add the same keys again and again."""
     core = (1600, 16, 64, 10, 100_000, 10**6, is_set, 0)
+    if grows:  # through sizes for 600, 1300, 2700, … keys, four blocks and more
+        core = (64, 23, 64, 1, 100_000, 606, is_set, 12)
     plan: Any = plan_of_core("fingerprint", core, capacity=CAPACITY, seed=0, hashing="lanes")
     return FingerprintFilter.from_plan(plan)
+
+
+def _window() -> WindowFilter:
+    """Make one in which no key expires while a suite runs."""
+    core = (1600, 12, 64, 10, 100_000, 10**6, 8, 10**15, 0)
+    plan: Any = plan_of_core("window", core, capacity=CAPACITY, seed=0, hashing="lanes")
+    made = WindowFilter.from_plan(plan)
+    made.clock = functools.partial(float, 1e9)  # so that bytes are the same
+    return made
 
 
 _paths = itertools.count()
@@ -169,9 +181,14 @@ STRUCTURES = [
     _filter("CountingBloomFilter", lambda: CountingBloomFilter(CAPACITY)),
     _filter("FingerprintFilter", lambda: _fingerprints(0)),
     _filter("FingerprintFilter-set", lambda: _fingerprints(1), threads=2),
+    _filter("WindowFilter", _window, threads=2),
+    _filter("FingerprintFilter-growing", lambda: _fingerprints(1, grows=True), threads=2),
     _filter("BloomFilter-threads", lambda: BloomFilter(CAPACITY), threads=2),
     _filter("CountingBloomFilter-threads", lambda: CountingBloomFilter(CAPACITY), threads=2),
     _filter("GrowingFilter", lambda: GrowingFilter(1e-3, first=1000, policy="blocked")),
+    _filter(
+        "GrowingFilter-fingerprint", lambda: GrowingFilter(1e-3, first=1000, policy="fingerprint"), threads=2
+    ),
     _filter("ShardedFilter", lambda: ShardedFilter(CAPACITY, shards=4), whole=False),
     _filter("ShardedFilter-threads", lambda: ShardedFilter(CAPACITY, shards=4), whole=False, threads=2),
     _sketch("CountMinSketch"),
@@ -378,13 +395,28 @@ MULTISET: dict[str, Run] = {
     "remove_many": COUNTING["remove_many"],
     "count": COUNTING["count"],
     "count_many": COUNTING["count_many"],
-    "semantics": _read("semantics"),
+    "semantics max_capacity": lambda scene: (scene.made.semantics, scene.made.max_capacity),
+    "doubled halved": lambda scene: scene.made.doubled(threads=2).halved(),
+    "freeze": _with("freeze", 2**-8),
 }
 FINGERPRINT_SET: dict[str, Run] = FILTER | {
     "count": COUNTING["count"],
     "count_many": COUNTING["count_many"],
-    "semantics": _read("semantics"),
+    "semantics max_capacity": MULTISET["semantics max_capacity"],
+    "doubled halved": MULTISET["doubled halved"],
+    "freeze": MULTISET["freeze"],
+    "- ^": lambda scene: (scene.made - scene.other, scene.made ^ scene.other),
+    "-= ^=": lambda scene: (scene.made.__isub__(scene.other), scene.made.__ixor__(scene.other)),
     "remove discard remove_many": lambda scene: _refuse_removal(scene),
+}
+WINDOW: dict[str, Run] = {
+    name: run for name, run in FILTER.items() if name not in ("|", "|=", "union from_keys bool")
+} | {
+    "| |= union": lambda scene: _refuse_union(scene),
+    "from_keys bool": lambda scene: bool(type(scene.made).from_keys(EXTRA, window=1000)),
+    "clock": lambda scene: setattr(scene.made, "clock", scene.made.clock),
+    "window": _read("window"),
+    "steps": _read("steps"),
 }
 SHARDED: dict[str, Run] = FILTER | {
     "save load open": lambda scene: (scene.made.save(path := scene.path()), ShardedFilter.load(path)),
@@ -671,6 +703,8 @@ def _node_fails(scene: Scene) -> None:
 def _lease(scene: Scene) -> None:
     with scene.made.lease(7):
         scene.made.lease_loads()
+        with scene.made.lease(7, weight=2.5):
+            scene.made.lease_weights()
 
 
 def _listen(scene: Scene) -> None:
@@ -690,7 +724,7 @@ RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "pla
     "nodes candidates": lambda scene: (scene.made.nodes(7, 3), scene.made.candidates(7)),
     "release": lambda scene: [scene.made.release(key) for key in EXTRA[:20].tolist()],
     "release_many": _with("release_many", EXTRA),
-    "lease lease_loads": _lease,
+    "lease lease_loads lease_weights": _lease,
     "add_node remove_node": _node_comes_and_goes,
     "mark_down mark_up": _node_fails,
     "drain": lambda scene: (scene.made.drain("server1"), scene.made.mark_up("server1")),
@@ -724,6 +758,7 @@ def _family(made: Any) -> dict[str, Run]:
     by_class: Iterable[tuple[Any, dict[str, Run]]] = (
         (CountingBloomFilter, COUNTING),
         (FuseFilter, UNCHANGING),
+        (WindowFilter, WINDOW),
         (ShardedFilter, SHARDED),
         ((BloomFilter, BlockedBloomFilter), BITWISE),
         ((BalancedBloomFilter, GrowingFilter), FILTER),

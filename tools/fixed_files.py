@@ -11,6 +11,7 @@ logarithm, take no part; the exceptions are the plans of growing and sharded fil
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -100,6 +101,24 @@ class Makers:
                 for (keys,) in self.batches(self.keys[: KEYS // 3]):
                     each.remove_many(keys)
             yield name, each
+
+    def windows(self) -> Iterator[tuple[str, Any]]:
+        """Return window filters, of time and of additions, in which keys have expired and some are swept."""
+        from evenbins import WindowFilter
+        from evenbins.filters import plan_of_core
+
+        for name, core in {
+            "window": (960, 11, 50, 10, 500, 30_000, 8, 1000, 0),
+            "window-of-additions": (640, 8, 64, 10, 500, 30_000, 3, 7000, 1),
+        }.items():
+            plan: Any = plan_of_core("window", core, capacity=KEYS, seed=4, hashing="lanes")
+            made = WindowFilter.from_plan(plan)
+            for part in range(11):
+                keys = self.keys[part * KEYS // 11 : (part + 1) * KEYS // 11]
+                made.clock = functools.partial(float, (250 * part + 0.5) / 1e6)
+                for (some,) in self.batches(keys):
+                    made.add_many(some, threads=self.threads)
+            yield name, made
 
     def fixed(self) -> Iterator[tuple[str, Any]]:
         """Return fuse filters: of texts, and of all keys, some of them twice."""
@@ -274,8 +293,8 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
-        makers.filters, makers.fixed, makers.growing, makers.deduplicators, makers.sketches,
-        makers.fill_tables, makers.sets, makers.summaries, makers.rings,
+        makers.filters, makers.windows, makers.fixed, makers.growing, makers.deduplicators,
+        makers.sketches, makers.fill_tables, makers.sets, makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()

@@ -54,6 +54,7 @@ from evenbins import (
     MultilevelTable,
     PagedTable,
     ShardedFilter,
+    WindowFilter,
 )
 from evenbins.study import counter_summary
 from evenbins.tables import summaries
@@ -86,6 +87,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "counting": lambda: CountingBloomFilter(KEYS),
     "fingerprint": lambda: FingerprintFilter(3 * KEYS),
     "fuse": lambda: FuseFilter.from_keys([]),
+    "window": lambda: WindowFilter(10 * KEYS, 3 * KEYS),
     "sketch": lambda: CountMinSketch(epsilon=1e-3, delta=1e-3),
     "heavy-hitters": lambda: HeavyHitters(100, epsilon=1e-3, delta=1e-3),
     "hyperloglog": lambda: HyperLogLog(),

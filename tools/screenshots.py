@@ -31,6 +31,7 @@ CHOSEN = ROOT / "docs" / "images" / "lab"
 # Page, address, and what must be seen before the picture is taken; the first of it is the first useful one.
 PAGES = {
     "filters": ("/filters?policy=fill", [".plot .line", "tr.chosen", ".plot .bar"]),
+    "fingerprints": ("/fingerprints", [".fingerprints .over", ".tallies td"]),
     "tables": ("/tables", [".plot .line", "tr[aria-selected]", ".arrows .move"]),
     "rings": ("/rings", [".circle .server", ".plot .outline"]),
     "papers": ("/papers?id=kirsch-table5.2", [".facts", ".paperfigure.drawn"]),

@@ -65,12 +65,12 @@ def soak(ring: HashRing, operations: int, seed: int) -> tuple[int, int]:
     def single(rng: np.random.Generator) -> None:
         for key in rng.integers(0, 2 * _KEYS, 500).tolist():
             try:
-                with ring.lease(key % 1000):
+                with ring.lease(key % 1000), ring.lease(key, weight=1 + key % 977):
                     ring.assign(key)
             except RingFullError:
                 pass
             ring.release(key ^ 1)
-        count(4 * 500)
+        count(6 * 500)
 
     def churn(rng: np.random.Generator) -> None:
         name = f"node{rng.integers(40):02}"

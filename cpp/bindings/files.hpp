@@ -14,6 +14,7 @@
 #include "access.hpp"
 #include "arrays.hpp"
 #include "evenbins/format.hpp"
+#include "readers.hpp"
 
 namespace evenbins::python {
 
@@ -45,19 +46,26 @@ auto from_file(nb::handle data, uint32_t kind, bool mapped, bool verify, Make&& 
   return made;
 }
 
-// What a structure does before it is written: counters that would not be believed when it is read are lowered.
-template <typename Structure>
-void settle(Structure& structure) {
+// What a structure does before it is written: counters that would not be believed when it is read are lowered, growth is
+// completed. The caller has Access.
+template <typename Object, typename Structure>
+void settle(Object& turns, Structure& structure) {
   if constexpr (requires { structure.settle(); }) structure.settle();
+  if constexpr (requires { structure.is_settled(); }) {
+    if (structure.is_settled()) return;
+    unless_reading(turns);
+    wait_for_readers(turns);
+    structure.settle(1);
+  }
 }
 
 // The bytes of the file of the structure that find() returns, which is called when nobody can change or replace it.
-template <typename Find>
-nb::object file_bytes_of(Turns& turns, Find&& find) {
+template <typename Object, typename Find>
+nb::object file_bytes_of(Object& turns, Find&& find) {
   nb::object bytes;
   const Access access(turns);
   auto& structure = find();
-  settle(structure);
+  settle(turns, structure);
   const Bits& bits = structure.bits();
   const std::vector<uint8_t> header = write_header(structure.spec(), bits.words(), bits.bytes());
   char* out;
@@ -72,18 +80,18 @@ nb::object file_bytes_of(Turns& turns, Find&& find) {
   return bytes;
 }
 
-template <typename Structure>
-nb::object file_bytes(Turns& turns, Structure& structure) {
+template <typename Object, typename Structure>
+nb::object file_bytes(Object& turns, Structure& structure) {
   return file_bytes_of(turns, [&]() -> Structure& { return structure; });
 }
 
 // Writes the whole file to an open descriptor. No writer gets between the checksum and the bits.
-template <typename Structure>
-void write_file(Turns& turns, Structure& structure, int descriptor) {
+template <typename Object, typename Structure>
+void write_file(Object& turns, Structure& structure, int descriptor) {
   int error = 0;
   {
     const Access access(turns);
-    settle(structure);
+    settle(turns, structure);
     const Bits& bits = structure.bits();
     const std::vector<uint8_t> header = write_header(structure.spec(), bits.words(), bits.bytes());
     const auto write_all = [&](const void* data, uint64_t size) {

@@ -34,8 +34,13 @@ struct FilterObject : ReadersAndWriter {
   const bool read_only = filter->bits().read_only();
   const bool lookups_wait = filter->concurrency() == Concurrency::readers_or_writer;
   const bool adds_in_turn = read_only || lookups_wait;  // a single add: even if nobody is busy
+  SupportsExpiry* const expiry = filter->expiry();
+  nb::object clock;  // of a filter whose keys expire: called for the time in seconds; none: the system's
   std::atomic<uint64_t> stage_keys = 0;  // keys that a stage of a growing filter holds, at least; changes with its bits
 };
+
+// Tells a filter whose keys expire what time it is, before it is used. With the GIL; throws what its clock raises.
+void tell_time(FilterObject& object);
 
 // One key of a filter, with the GIL: -1, or null, with a Python exception set if the call fails. (filters.cpp)
 int contains_digest(FilterObject& object, uint64_t digest);

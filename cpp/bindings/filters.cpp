@@ -7,6 +7,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <chrono>
+#include <cmath>
 #include <optional>
 
 #include "answered.hpp"
@@ -23,6 +25,20 @@ namespace evenbins::python {
 
 FilterObject::~FilterObject() { Recent<FilterObject>::forget(this); }
 
+void tell_time(FilterObject& object) {
+  if (object.expiry == nullptr) return;
+  if (!object.clock.is_valid() || object.clock.is_none()) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return object.expiry->tell_time(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  }
+  const nb::object clock = object.clock;  // it may be replaced meanwhile
+  const nb::object seconds = clock();
+  const double now = PyFloat_AsDouble(seconds.ptr());
+  if (now == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  if (!(std::abs(now) < 7.2e10)) throw nb::value_error("clock must return seconds, from -7.2e10 to 7.2e10");
+  object.expiry->tell_time(static_cast<int64_t>(std::floor(now * 1e6)));
+}
+
 namespace {
 
 FilterObject* object_of(PyObject* self) { return Recent<FilterObject>::of(self); }
@@ -33,8 +49,12 @@ bool with_errors_set(F&& call) {
   try {
     call();
     return true;
+  } catch (nb::python_error& error) {
+    error.restore();
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::bad_alloc& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -52,6 +72,7 @@ template <typename F>
 bool change_in_turn(FilterObject& object, F&& change) {
   return with_errors_set([&] {
     require_writable(object);
+    tell_time(object);
     in_turn(object, object.may_write(), change);
   });
 }
@@ -59,7 +80,10 @@ bool change_in_turn(FilterObject& object, F&& change) {
 // The rare paths of single calls, out of line: the common ones are a few instructions around an indirect call.
 [[gnu::noinline, gnu::cold]] int contains_in_turn(FilterObject& object, uint64_t digest) {
   bool found = false;
-  const auto look = [&] { read_in_turn(object, [&] { found = object.one.contains(digest); }); };
+  const auto look = [&] {
+    tell_time(object);
+    read_in_turn(object, [&] { found = object.one.contains(digest); });
+  };
   return with_errors_set(look) ? found : -1;
 }
 [[gnu::noinline, gnu::cold]] PyObject* add_in_turn(FilterObject& object, uint64_t digest) {
@@ -164,9 +188,27 @@ int slot_buffer(PyObject* self, Py_buffer* view, int flags) {
     view->obj = nullptr;
     return -1;
   }
+  if (object->filter->grows() && !with_errors_set([&] {
+        const Writing alone(*object);
+        object->filter->settle(1);
+      })) {
+    view->obj = nullptr;
+    return -1;
+  }
   const Bits& bits = object->filter->bits();
   return PyBuffer_FillInfo(view, self, const_cast<uint64_t*>(bits.words()), static_cast<Py_ssize_t>(bits.bytes()), 1,
                            flags);
+}
+
+// Slots of the garbage collector: a clock may refer to the filter, by way of whoever owns both.
+int slot_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<FilterObject>(self)->clock.ptr());
+  return 0;
+}
+int slot_clear(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<FilterObject>(self)->clock.reset();
+  return 0;
 }
 
 PyMethodDef methods[] = {
@@ -178,10 +220,9 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot slots[] = {
-    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
-    {Py_tp_methods, methods},
-    {Py_bf_getbuffer, reinterpret_cast<void*>(slot_buffer)},
-    {0, nullptr},
+    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)}, {Py_tp_methods, methods},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(slot_buffer)},  {Py_tp_traverse, reinterpret_cast<void*>(slot_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(slot_clear)},       {0, nullptr},
 };
 
 class AddSink final : public Sink {
@@ -189,10 +230,12 @@ class AddSink final : public Sink {
   AddSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    tell_time(object_);
     const Writing alone(object_);
     return add_all(*object_.filter, keys, threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    tell_time(object_);
     in_turn(object_, object_.may_write() && !let_others_run, [&] {
       if (const size_t added = object_.filter->add_many(digests, n); added < n) throw FilterFull(added);
     });
@@ -207,6 +250,7 @@ class AddNewSink final : public AnsweredSink {
  public:
   AddNewSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    tell_time(object_);
     uint8_t* out = answers.extend(keys.size());
     try {
       const Writing alone(object_);
@@ -222,6 +266,7 @@ class AddNewSink final : public AnsweredSink {
     }
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    tell_time(object_);
     uint8_t* out = answers.extend(n);
     in_turn(object_, object_.may_write() && !let_others_run, [&] {
       const size_t treated = object_.filter->add_new_many(digests, n, out);
@@ -242,6 +287,7 @@ class MarkingSink final : public Sink {
       : object_(object), threads_(threads), out_(out), size_(size) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    tell_time(object_);
     if (keys.size() > size_ - taken) throw nb::value_error("there are more keys than places for answers");
     const Writing alone(object_);
     return add_new_all(*object_.filter, keys, out_ + taken, threads_, pulse);
@@ -295,6 +341,7 @@ void add_new_into(FilterObject& object, KeySource& keys, uint32_t threads, MarkA
 }
 
 nb::object contains_from(FilterObject& object, KeySource& keys, uint32_t threads) {
+  tell_time(object);
   const Filter& filter = *object.filter;
   return look_up_from<bool, uint8_t>(
       keys, object.hasher,
@@ -409,6 +456,19 @@ void bind_filters(nb::module_& m) {
           nb::arg("block_bits"))
       .def("_level_histogram", &call_alone<&Filter::level_histogram, FilterObject, uint32_t>, nb::arg("level"))
       .def("_state", &call_alone<&Filter::state, FilterObject>)
+      .def("_tell_time", &tell_time)
+      .def_prop_rw(
+          "_clock", [](const FilterObject& self) { return self.clock.is_valid() ? self.clock : nb::none(); },
+          [](FilterObject& self, nb::object clock) { std::swap(self.clock, clock); }, nb::arg("clock").none(),
+          "What tells a filter whose keys expire the time; None: the system's clock.")
+      .def(
+          "_settle",
+          [](FilterObject& self) {
+            const Writing alone(self);
+            self.filter->settle(1);
+          },
+          "Completes the growth of a filter, if some is under way.")
+      .def_prop_ro("_most_keys", [](const FilterObject& self) { return self.filter->most_keys(); })
       .def_prop_rw(
           "_stage_keys", [](const FilterObject& self) { return self.stage_keys.load(); },
           [](FilterObject& self, uint64_t keys) { self.stage_keys = keys; },

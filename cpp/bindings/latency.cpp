@@ -5,6 +5,7 @@
 // cannot. A time includes that of the clock itself.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +16,9 @@
 
 #include "evenbins/format.hpp"
 #include "evenbins/multilevel.hpp"
+#include "filter_object.hpp"
 #include "module.hpp"
+#include "structure.hpp"
 #include "table_keys.hpp"
 
 namespace nb = nanobind;
@@ -25,17 +28,26 @@ namespace {
 
 using Times = nb::ndarray<nb::numpy, uint32_t, nb::ndim<1>>;
 
-// Nanoseconds of each call insert(i), at most 2^32 − 1.
-template <typename Insert>
-Times timed(size_t n, Insert&& insert) {
+// The time that this thread has worked: without that in which others had its core.
+struct ThreadClock {
+  static std::chrono::nanoseconds now() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+};
+
+// Nanoseconds of each call insert(i), at most 2^32 − 1, while what free() returns is there.
+template <typename Clock = std::chrono::steady_clock, typename Free, typename Insert>
+Times timed(size_t n, Free&& free, Insert&& insert) {
   auto times = std::make_unique<std::vector<uint32_t>>(n);
   std::fill(times->begin(), times->end(), 1);  // touched before the clock runs
   {
-    const GilRelease release;
+    [[maybe_unused]] const auto released = free();
     for (size_t i = 0; i < n; ++i) {
-      const auto begun = std::chrono::steady_clock::now();
+      const auto begun = Clock::now();
       insert(i);
-      const auto spent = std::chrono::steady_clock::now() - begun;
+      const auto spent = Clock::now() - begun;
       const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count();
       (*times)[i] = static_cast<uint32_t>(std::clamp<int64_t>(ns, 0, 0xFFFFFFFF));
     }
@@ -45,6 +57,8 @@ Times timed(size_t n, Insert&& insert) {
   times.release();
   return Times(first, {n}, owner);
 }
+
+GilRelease without_gil() { return GilRelease(); }
 
 void require_pairs(const WordArray& keys, const WordArray& values) {
   if (keys.size() != values.size()) throw nb::value_error("there must be a value for each key");
@@ -58,7 +72,7 @@ Times time_insertions(uint64_t capacity, uint64_t seed, std::vector<uint64_t> co
   if (table.view().words != 1) throw nb::value_error("the table must have keys of one word");
   table.clear();
   bool full = false;
-  Times times = timed(keys.size(),
+  Times times = timed(keys.size(), without_gil,
                       [&](size_t i) { full |= table.insert_many(keys.data() + i, values.data() + i, 1, false) == 0; });
   if (full) throw std::runtime_error("the table is full");
   return times;
@@ -67,7 +81,17 @@ Times time_insertions(uint64_t capacity, uint64_t seed, std::vector<uint64_t> co
 Times time_growing_insertions(const WordArray& keys, const WordArray& values) {
   require_pairs(keys, values);
   std::unordered_map<uint64_t, uint64_t> table;
-  return timed(keys.size(), [&](size_t i) { table[keys.data()[i]] = values.data()[i]; });
+  return timed(keys.size(), without_gil, [&](size_t i) { table[keys.data()[i]] = values.data()[i]; });
+}
+
+Times time_additions(FilterObject& object, const WordArray& digests, bool alone) {
+  require_writable(object);
+  bool full = false;
+  const auto begin = [&] { return Writing(object); };
+  const auto add = [&](size_t i) { full |= object.one.add(digests.data()[i]) == AddOutcome::full; };
+  Times times = alone ? timed<ThreadClock>(digests.size(), begin, add) : timed(digests.size(), begin, add);
+  if (full) throw std::runtime_error("the filter is full");
+  return times;
 }
 
 }  // namespace
@@ -77,6 +101,10 @@ void bind_latency(nb::module_& m) {
         nb::arg("values"), "Nanoseconds of each insertion into a new table of this core.");
   m.def("time_growing_insertions", &time_growing_insertions, nb::arg("keys"), nb::arg("values"),
         "Nanoseconds of each insertion into a std::unordered_map.");
+  m.def("time_additions", &time_additions, nb::arg("filter"), nb::arg("digests"), nb::arg("alone"),
+        nb::sig("def time_additions(filter: Filter, digests: numpy.typing.NDArray[numpy.uint64], alone: bool) -> "
+                "numpy.typing.NDArray[numpy.uint32]"),
+        "Nanoseconds of each single addition to a filter; `alone`: without those that other threads took.");
 }
 
 }  // namespace evenbins::python

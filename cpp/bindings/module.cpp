@@ -216,6 +216,7 @@ NB_MODULE(_core, m) {
   bind_sources(m);
   bind_filters(m);
   bind_fuse(m);
+  bind_fingerprint(m);
   bind_sketches(m);
   bind_hyperloglog(m);
   bind_tables(m);

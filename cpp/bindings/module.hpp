@@ -7,6 +7,7 @@ namespace evenbins::python {
 void bind_sources(nanobind::module_& m);
 void bind_filters(nanobind::module_& m);
 void bind_fuse(nanobind::module_& m);
+void bind_fingerprint(nanobind::module_& m);
 void bind_sketches(nanobind::module_& m);
 void bind_hyperloglog(nanobind::module_& m);
 void bind_tables(nanobind::module_& m);

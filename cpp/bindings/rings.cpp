@@ -599,7 +599,7 @@ nb::list node_rows(RingObject& self) {
     double weight;
     uint64_t quanta, cap;
     bool down, draining, lazy;
-    uint64_t load, leases, limit;
+    uint64_t load, leases, limit, lease_load;
     std::vector<uint32_t> slots;
   };
   const Pin pin(self);
@@ -610,13 +610,14 @@ nb::list node_rows(RingObject& self) {
     for (const uint32_t id : ring.order()) {
       const Ring::Node& node = ring.node(id);
       rows.push_back({node.label, node.weight, node.quanta, node.cap, node.down, node.draining, node.lazy,
-                      ring.members(id).size(), node.leases, ring.limit_of(id, ring.size()), node.slots});
+                      ring.members(id).size(), node.leases, ring.limit_of(id, ring.size()), node.lease_load,
+                      node.slots});
     }
   }
   nb::list result;
   for (const Row& row : rows)
     result.append(nb::make_tuple(self.labels[row.label], row.weight, row.quanta, row.cap, row.down, row.draining,
-                                 row.lazy, row.load, row.leases, row.limit, row.slots));
+                                 row.lazy, row.load, row.leases, row.limit, row.lease_load, row.slots));
   return result;
 }
 
@@ -630,7 +631,8 @@ nb::object members(RingObject& self, const std::string& name) {
   return nb::cast(digests.release<uint64_t>());
 }
 
-nb::tuple lease(RingObject& self, nb::handle key, const std::vector<std::string>& avoid) {
+// A load of 0: within the limit of leases, counted one by one.
+nb::tuple lease(RingObject& self, nb::handle key, const std::vector<std::string>& avoid, uint64_t load) {
   uint64_t digest;
   if (!digest_of(key.ptr(), self.hasher, digest)) throw nb::python_error();
   const Pin pin(self);
@@ -640,7 +642,8 @@ nb::tuple lease(RingObject& self, nb::handle key, const std::vector<std::string>
       std::vector<uint32_t> ids;
       for (const std::string& name : avoid)
         if (const uint32_t other = self.ring->find(name); other != Ring::kNone) ids.push_back(other);
-      id = self.ring->lease(digest, ids.data(), ids.size());
+      id = load == 0 ? self.ring->lease(digest, ids.data(), ids.size())
+                     : self.ring->lease(digest, load, ids.data(), ids.size());
       label = self.label(id);
     });
   });
@@ -802,21 +805,25 @@ void bind_rings(nb::module_& m) {
              const Writing alone(self);
              self.ring->release_all();
            })
-      .def("_lease", &lease, nb::arg("key").none(), nb::arg("avoid"),
-           nb::sig("def _lease(self, key: object, avoid: Sequence[str]) -> tuple[str, int]"))
+      .def("_lease", &lease, nb::arg("key").none(), nb::arg("avoid"), nb::arg("load"),
+           nb::sig("def _lease(self, key: object, avoid: Sequence[str], load: int) -> tuple[str, int]"))
       .def(
           "_unlease",
-          [](Object& self, uint32_t id) { in_turn(self, self.may_write(), [&] { self.ring->unlease(id); }); },
-          nb::arg("id"))
+          [](Object& self, uint32_t id, uint64_t load) {
+            in_turn(self, self.may_write(), [&] { self.ring->unlease(id, load); });
+          },
+          nb::arg("id"), nb::arg("load"))
       .def_prop_ro(
           "key_count", [](Object& self) { return read_in_turn(self, [&] { return self.ring->size(); }); },
           "The number of assigned keys.")
       .def("_names", &names, nb::sig("def _names(self) -> tuple[str, ...]"))
       .def_prop_ro(
           "_label_count", [](const Object& self) { return self.labels.size(); }, "Names that are kept; for tests.")
-      .def("_rows", &node_rows,
-           nb::sig("def _rows(self) -> list[tuple[str, float, int, int, bool, bool, bool, int, int, int, list[int]]]"),
-           "For each node: name, weight, quanta, cap, down, draining, lazy, load, leases, limit, slots.")
+      .def(
+          "_rows", &node_rows,
+          nb::sig("def _rows(self) -> list[tuple[str, float, int, int, bool, bool, bool, int, int, int, int, "
+                  "list[int]]]"),
+          "For each node: name, weight, quanta, cap, down, draining, lazy, load, leases, limit, load of leases, slots.")
       .def("_members", &members, nb::arg("name"),
            nb::sig("def _members(self, name: str) -> numpy.typing.NDArray[numpy.uint64]"))
       .def(
@@ -864,6 +871,8 @@ void bind_rings(nb::module_& m) {
           nb::sig("def _config(self) -> tuple[int, int, int, int, int, float, float, int, int]"))
       .def_prop_ro("_slots", [](Object& self) { return read_in_turn(self, [&] { return self.ring->slots(); }); })
       .def_prop_ro("_leases", [](Object& self) { return read_in_turn(self, [&] { return self.ring->leases(); }); })
+      .def_prop_ro("_forced_leases",
+                   [](Object& self) { return read_in_turn(self, [&] { return self.ring->forced_leases(); }); })
       .def_prop_ro("_version", [](Object& self) { return read_in_turn(self, [&] { return self.ring->version(); }); })
       .def_prop_ro(
           "nbytes",

@@ -65,6 +65,12 @@ nb::tuple split_by_shard(WordArray digests, uint32_t shards, bool positions) {
   return nb::make_tuple(grouped.release<uint64_t>(), starts.release<uint64_t>(), origin.release<int64_t>());
 }
 
+// A shard has no room. Keys of other shards may be in, so no position in the caller's keys says which.
+struct ShardFull : std::runtime_error {
+  ShardFull()
+      : runtime_error("a shard of this filter is full; some keys of this call have been added. Plan for more keys") {}
+};
+
 // Adds keys to the shards they belong to, piece by piece: between two pieces all keys before are in, and no other.
 class ShardedSink final : public AnsweredSink {
  public:
@@ -94,7 +100,7 @@ class ShardedSink final : public AnsweredSink {
         const uint64_t* mine = grouped_.data() + starts_[s];
         const size_t done =
             answers_wanted_ ? filter.add_new_many(mine, size, added_.data() + starts_[s]) : filter.add_many(mine, size);
-        if (done < size) throw shard_full();
+        if (done < size) throw ShardFull();
       });
     }
     collect(n);
@@ -135,14 +141,9 @@ class ShardedSink final : public AnsweredSink {
             else
               add_all(*shards_[s]->filter, mine, inner, go_on);
           } catch (const FilterFull&) {
-            throw shard_full();
+            throw ShardFull();
           }
         });
-  }
-  // Keys of other shards may be in, so no position in the caller's keys says which.
-  static std::runtime_error shard_full() {
-    return std::runtime_error(
-        "a shard of this filter is full; some keys of this call have been added. Plan for more keys");
   }
   static constexpr uint64_t kKeysOfThread = 8192;  // that pay for a thread
 
@@ -212,14 +213,27 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
+// Makes a call that adds; FilterFullError with the number of keys that are certainly in if a shard is full.
+template <typename Call>
+auto adding(ShardedSink& sink, const Call& call) {
+  try {
+    return call();
+  } catch (const ShardFull& full) {
+    const nb::object error = nb::handle(filter_full_error)(full.what());
+    error.attr("added") = sink.taken;
+    PyErr_SetObject(filter_full_error, error.ptr());
+    throw nb::python_error();
+  }
+}
+
 void add_from(ShardsObject& object, KeySource& keys, uint32_t threads) {
   ShardedSink sink(object, threads, false);
-  keys.run(object.hasher, sink);
+  adding(sink, [&] { keys.run(object.hasher, sink); });
 }
 
 nb::object add_new_from(ShardsObject& object, KeySource& keys, uint32_t threads) {
   ShardedSink sink(object, threads, true);
-  return answers_from(keys, object.hasher, sink);
+  return adding(sink, [&] { return answers_from(keys, object.hasher, sink); });
 }
 
 // Which of the digests are in their shards; without the GIL, by one thread.

@@ -15,6 +15,7 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -78,7 +79,7 @@ struct StagesObject : CompositeObject {
     next_stop = filters.empty() ? 0 : capacity() / 2;
   }
   FilterObject& newest() const { return *filters.back(); }
-  uint64_t capacity() const { return newest().filter->spec().capacity; }
+  uint64_t capacity() const { return newest().filter->most_keys(); }
   void require_stage() const {
     if (filters.empty()) throw std::runtime_error("this filter has no stage: its __init__() has not been called");
   }
@@ -124,7 +125,7 @@ size_t add_below_capacity(const std::vector<const Filter*>& older, FilterObject&
     for (size_t i = 0; i < left; ++i) fresh[i] = digests[start + i], places[i] = static_cast<uint32_t>(i);
     left = keep_absent(older, fresh, places, left);
     std::fill_n(out + start, std::min(kBatch, n - start), uint8_t{0});
-    const uint64_t keys = newest.stage_keys, limit = filter.spec().capacity - 1;
+    const uint64_t keys = newest.stage_keys, limit = filter.most_keys() - 1;
     uint64_t room = keys < limit ? limit - keys : 0;
     size_t seen = 0;
     while (seen < left && room > 0) {
@@ -180,7 +181,7 @@ class ThreadedAdd {
 
   // So many keys can be added whatever they are.
   static size_t step_of(const FilterObject& newest, size_t left) {
-    const uint64_t keys = newest.stage_keys, limit = newest.filter->spec().capacity - 1;
+    const uint64_t keys = newest.stage_keys, limit = newest.filter->most_keys() - 1;
     return keys < limit ? std::min<uint64_t>(left, limit - keys) : 0;
   }
   size_t add_new(FilterObject& newest, const uint64_t* digests, size_t n, uint32_t threads) {
@@ -295,13 +296,7 @@ StagesObject* object_of(PyObject* self) { return Recent<StagesObject>::of(self);
 
 enum class Single : uint8_t { present, added, rare };
 
-// Adds a key that nothing stands in the way of, under the GIL.
-EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
-  if (!object.lock->is_free() || object.filters.empty()) [[unlikely]]
-    return Single::rare;
-  FilterObject& newest = object.newest();
-  if (newest.adds_in_turn || !newest.may_write()) [[unlikely]]
-    return Single::rare;
+EVENBINS_INLINE Single add_to_newest(StagesObject& object, FilterObject& newest, uint64_t digest) {
   const size_t older = object.ones.size() - 1;
   for (size_t i = older; i-- > 0;)
     if (object.ones[i].contains(digest)) return Single::present;
@@ -315,6 +310,25 @@ EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
   }
   newest.stage_keys.store(keys + 1, std::memory_order_relaxed);
   return Single::added;
+}
+
+// The same for a stage that grows, and may find no memory: the key is not in then, and the rare path says why.
+[[gnu::noinline]] Single add_to_growing(StagesObject& object, FilterObject& newest, uint64_t digest) {
+  try {
+    return add_to_newest(object, newest, digest);
+  } catch (const std::bad_alloc&) {
+    return Single::rare;
+  }
+}
+
+// Adds a key that nothing stands in the way of, under the GIL.
+EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
+  if (!object.lock->is_free() || object.filters.empty()) [[unlikely]]
+    return Single::rare;
+  FilterObject& newest = object.newest();
+  if (newest.read_only || !newest.may_write()) [[unlikely]]
+    return Single::rare;
+  return newest.lookups_wait ? add_to_growing(object, newest, digest) : add_to_newest(object, newest, digest);
 }
 
 [[gnu::noinline, gnu::cold]] PyObject* add_rarely(PyObject* self, StagesObject& object, uint64_t digest,
@@ -337,8 +351,11 @@ int slot_contains(PyObject* self, PyObject* key) {
   StagesObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
-  for (size_t i = object->ones.size(); i-- > 0;)
-    if (object->ones[i].contains(digest)) return 1;
+  for (size_t i = object->ones.size(); i-- > 0;) {
+    FilterObject& stage = *object->filters[i];
+    const int found = stage.lookups_wait ? contains_digest(stage, digest) : object->ones[i].contains(digest);
+    if (found != 0) return found;
+  }
   return 0;
 }
 
@@ -389,8 +406,43 @@ nb::object add_new_from(nb::pointer_and_handle<StagesObject> self, KeySource& ke
   return answers_from(keys, self.p->hasher, sink);
 }
 
+// Bulk look-ups in all stages, without the GIL, until the end of the scope. Whoever changes a stage holds no other one
+// and waits for no reader of another one, so nobody waits for ever.
+class LookingUpStages {
+ public:
+  explicit LookingUpStages(const std::vector<FilterObject*>& stages) {
+    try {
+      for (FilterObject* stage : stages) {
+        if (!stage->lookups_wait) continue;
+        if (!readings_.empty()) between_.push_back(std::make_unique<GilAcquire>());
+        readings_.push_back(std::make_unique<Reading>(*stage));
+      }
+      if (readings_.empty()) free_.emplace();
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~LookingUpStages() { end(); }
+  LookingUpStages(const LookingUpStages&) = delete;
+  LookingUpStages& operator=(const LookingUpStages&) = delete;
+
+ private:
+  void end() {
+    while (!readings_.empty()) {
+      if (between_.size() == readings_.size()) between_.pop_back();
+      readings_.pop_back();
+    }
+  }
+  std::vector<std::unique_ptr<Reading>> readings_;
+  std::vector<std::unique_ptr<GilAcquire>> between_;  // each reading but the first begins with the GIL
+  std::optional<GilRelease> free_;
+};
+
 nb::object contains_from(StagesObject& object, KeySource& keys, uint32_t threads) {
   const nb::tuple parts = object.parts;  // stay alive while others run
+  const std::vector<FilterObject*> filters = object.filters;
+  const bool wait = std::any_of(filters.begin(), filters.end(), [](const FilterObject* f) { return f->lookups_wait; });
   std::vector<const Filter*> stages;
   for (size_t i = object.filters.size(); i-- > 0;) stages.push_back(object.filters[i]->filter.get());
   const auto ask = [&](uint64_t* digests, size_t n, uint8_t* out) {  // up to kBatch, which it overwrites
@@ -420,7 +472,8 @@ nb::object contains_from(StagesObject& object, KeySource& keys, uint32_t threads
           std::copy_n(some + at, n, digests);
           ask(digests, n, out + at);
         }
-      });
+      },
+      [&] { return LookingUpStages(filters); }, wait);
 }
 
 // Merges stage by stage, all or none; `theirs` belongs to nobody else, and stages that the filter does not have yet are
@@ -434,7 +487,7 @@ bool merge(StagesObject& object, nb::tuple mine, nb::tuple theirs, nb::handle ne
     if (parts.size() < stages) continue;
     const FilterObject& newest = filter_behind(parts[stages - 1]);
     keys += newest.stage_keys;
-    capacity = newest.filter->spec().capacity;
+    capacity = newest.filter->most_keys();
   }
   if (!object.parts.is(mine) || (keys >= capacity) == next.is_none()) return false;
   nb::list all;

@@ -84,11 +84,24 @@ auto call_alone(Object& self, Arguments... arguments) {
   return (self.structure().*Method)(arguments...);
 }
 
+// What f(structure) reads of the spec, which changes only where a structure grows: there between two changes.
+template <typename Object, typename F>
+auto read_spec(Object& self, F&& f) {
+  if constexpr (requires { self.structure().grows(); }) {
+    if (self.structure().grows()) {
+      const Access access(self);
+      return f(self.structure());
+    }
+  }
+  return f(self.structure());
+}
+
 template <typename Object>
 void bind_spec(nb::class_<Object>& cls) {
   cls.def_prop_ro("_seed", [](const Object& self) { return self.structure().spec().seed; })
-      .def_prop_ro("_capacity", [](const Object& self) { return self.structure().spec().capacity; })
-      .def_prop_ro("_core", [](const Object& self) { return self.structure().spec().core; });
+      .def_prop_ro("_capacity",
+                   [](Object& self) { return read_spec(self, [](const auto& s) { return s.spec().capacity; }); })
+      .def_prop_ro("_core", [](Object& self) { return read_spec(self, [](const auto& s) { return s.spec().core; }); });
 }
 
 template <typename Object>
@@ -114,7 +127,17 @@ void bind_structure(nb::class_<Object>& cls, const char* about_nbytes) {
           "_write_to", [](Object& self, int descriptor) { write_file(self, self.structure(), descriptor); },
           nb::arg("descriptor"))
       .def_prop_ro("_read_only", [](const Object& self) { return self.structure().bits().read_only(); })
-      .def_prop_ro("nbytes", [](const Object& self) { return self.structure().bits().bytes(); }, about_nbytes);
+      .def_prop_ro(
+          "nbytes",
+          [](Object& self) {
+            return read_spec(self, [](const auto& structure) {
+              if constexpr (requires { structure.nbytes(); })
+                return structure.nbytes();
+              else
+                return structure.bits().bytes();
+            });
+          },
+          about_nbytes);
   bind_spec(cls);
 }
 

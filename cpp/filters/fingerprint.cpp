@@ -3,109 +3,21 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
-#include <map>
+
+#include "evenbins/fingerprint_growth.hpp"
+#include "fingerprint_blocks.hpp"
 
 namespace evenbins {
+
+using namespace fingerprints;
+
 namespace {
 
-constexpr uint64_t kLineWords = 8, kStateWords = 8;
 constexpr size_t kCoreSize = 8;
 
-// Processors that deposit bits by microcode, a hundred times slower than others.
-bool deposits_slowly() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amdfam17h") || __builtin_cpu_is("bdver4");
-#else
-  return false;
-#endif
-}
-
 FingerprintView view_of(const Spec& spec, uint64_t* words) {
-  const uint64_t lines = spec.core[0], group = spec.core[3];
-  const auto bits = static_cast<uint32_t>(spec.core[1]);
-  FingerprintView f{};
-  f.state = words;
-  f.level1 = words + kStateWords;
-  f.level2 = f.level1 + kLineWords * lines;
-  f.level3 = f.level2 + kLineWords * (lines / group);
-  f.lines = lines;
-  f.quotients = spec.core[2];
-  f.group = group;
-  f.limit = spec.core[5];
-  f.shift = 64 - bits;
-  f.one = fingerprint_shape(static_cast<uint32_t>(f.quotients), bits);
-  f.two = fingerprint_shape(64, bits + 4);
-  f.wide_entries = bits > 17;
-  f.slow_pdep = deposits_slowly();
-  return f;
-}
-
-uint64_t* rest_words(const FingerprintView& f) { return f.level3 + kLineWords * (f.lines / (16 * f.group)); }
-
-// The least fingerprint of a block.
-uint64_t least_of_block(const FingerprintView& f, uint64_t block) {
-  return block * 16 * f.group * f.quotients << f.one.bits;
-}
-
-std::span<const uint64_t> of_block(const FingerprintView& f, std::span<const uint64_t> ascending, uint64_t block) {
-  const auto first = std::lower_bound(ascending.begin(), ascending.end(), least_of_block(f, block));
-  const auto last = std::lower_bound(first, ascending.end(), least_of_block(f, block + 1));
-  return ascending.subspan(static_cast<size_t>(first - ascending.begin()), static_cast<size_t>(last - first));
-}
-
-uint32_t ones(RunEnds x) {
-  return static_cast<uint32_t>(std::popcount(static_cast<uint64_t>(x)) + std::popcount(static_cast<uint64_t>(x >> 64)));
-}
-
-// A fingerprint as a level sees it: the line, and remainders ordered by quotient.
-struct Cell {
-  uint64_t line, slot;
-};
-
-// Calls act(quotient, remainder) for what a line holds, in order; false if its runs are not those of its quotients.
-template <typename Act>
-bool each_slot(const uint64_t* line, const FingerprintShape& g, const Act& act) {
-  uint64_t occupied = load_occupied(line, g);
-  RunEnds ends = load_ends(line, g);
-  for (uint32_t slot = 0; ends != 0; ++slot, ends >>= 1) {
-    if (occupied == 0) return false;
-    act(static_cast<uint32_t>(std::countr_zero(occupied)), load_slot(line, g, slot));
-    if ((ends & 1) != 0) occupied &= occupied - 1;
-  }
-  return true;
-}
-
-uint64_t entry_at(const FingerprintView& f, const uint64_t* line, uint32_t i) {
-  return f.wide_entries ? line[i] : line[i / 2] >> 32 * (i % 2) & 0xFFFFFFFF;
-}
-void set_entry(const FingerprintView& f, uint64_t* line, uint32_t i, uint64_t entry) {
-  line[f.wide_entries ? i : i / 2] |= f.wide_entries ? entry : entry << 32 * (i % 2);
-}
-uint32_t entries_of(const FingerprintView& f) { return f.wide_entries ? 8 : 16; }
-
-// Calls act(fingerprint) for all of a block that level 2, level 3 and the rest hold, in no order, and for those of level 1
-// first, in order; false if a line is damaged.
-template <typename Act, typename ActElsewhere>
-bool each_of_block(const FingerprintView& f, std::span<const uint64_t> rest, uint64_t block, const Act& act,
-                   const ActElsewhere& act_elsewhere) {
-  bool sound = true;
-  const uint64_t lines = 16 * f.group;
-  for (uint64_t i = block * lines; i < (block + 1) * lines; ++i)
-    sound &=
-        each_slot(f.level1 + kLineWords * i, f.one, [&](uint32_t q, uint32_t r) { act(fingerprint_of(f, {i, q, r})); });
-  const auto act_key = [&](uint64_t key) {
-    act_elsewhere(fingerprint_of(f, fingerprint_parts_of(f, FingerprintKey{block, key})));
-  };
-  for (uint64_t i = 0; i < 16; ++i)
-    sound &= each_slot(f.level2 + kLineWords * (16 * block + i), f.two,
-                       [&](uint64_t q, uint32_t r) { act_key(((i << 6 | q) << f.two.bits) + r); });
-  const uint64_t* entries = f.level3 + kLineWords * block;
-  for (uint32_t i = 0; i < entries_of(f); ++i)
-    if (const uint64_t entry = entry_at(f, entries, i); entry != 0) act_key(entry - 1);
-  for (const uint64_t fingerprint : of_block(f, rest, block)) act_elsewhere(fingerprint);
-  return sound;
+  return fingerprints::view_of(spec.core[0], static_cast<uint32_t>(spec.core[1]), spec.core[2], spec.core[3],
+                               spec.core[5], 0, words);
 }
 
 }  // namespace
@@ -143,6 +55,13 @@ bool FingerprintRest::remove(uint64_t fingerprint) {
   return true;
 }
 
+uint64_t* FingerprintRest::find(uint64_t first, uint64_t last) {
+  uint64_t* const at = std::lower_bound(words_, words_ + *count_, first);
+  if (at != words_ + *count_ && *at <= last) return at;
+  const auto found = std::ranges::find_if(excess_, [&](uint64_t other) { return other >= first && other <= last; });
+  return found != excess_.end() ? &*found : nullptr;
+}
+
 void RefusedKeys::add(const uint64_t* digests, size_t n) {
   for (size_t i = 0; i < n; ++i) keys_.push_back({digests[i], 0});
   sorted_ = false;
@@ -172,13 +91,6 @@ void each_in_rest(const FingerprintView& f, uint64_t block, const Act& act) {
   for (const uint64_t fingerprint : f.rest->excess())
     if (fingerprint >= least_of_block(f, block) && fingerprint < least_of_block(f, block + 1) && !act(fingerprint))
       return;
-}
-
-uint64_t key_of(const FingerprintView& f, uint64_t fingerprint) {
-  return fingerprint_key(f, fingerprint_parts_of(f, fingerprint)).key;
-}
-uint64_t fingerprint_of_key(const FingerprintView& f, const FingerprintKey& k) {
-  return fingerprint_of(f, fingerprint_parts_of(f, k));
 }
 
 void rest_add(const FingerprintView& f, const FingerprintKey& k) {
@@ -218,6 +130,16 @@ uint64_t rest_count(const FingerprintView& f, const FingerprintKey& k, bool lock
   const auto& excess = f.rest->excess();
   return static_cast<uint64_t>(last - first + std::count(excess.begin(), excess.end(), fingerprint));
 }
+int64_t rest_exchange(const FingerprintView& f, const FingerprintKey& k, const uint32_t* put, bool locked) {
+  std::unique_lock lock(f.rest->mutex, std::defer_lock);
+  if (locked) lock.lock();
+  const uint64_t first = fingerprint_of_key(f, k), mask = (uint64_t{1} << f.payload) - 1;
+  uint64_t* const found = f.rest->find(first, first + mask);
+  if (found == nullptr) return -1;
+  const uint64_t before = *found & mask;
+  if (put != nullptr) *found = first + *put;
+  return static_cast<int64_t>(before);
+}
 bool rest_is_overfull(const FingerprintView& f) { return f.rest->is_overfull(); }
 
 }  // namespace
@@ -228,99 +150,8 @@ extern constinit const FingerprintRestCalls kFingerprintRest = {
     .take_largest = rest_take_largest,
     .find = rest_find,
     .count = rest_count,
+    .exchange = rest_exchange,
     .is_overfull = rest_is_overfull,
-};
-
-// Lines from fingerprints, without a look at how they came.
-class FingerprintFilter::Builder {
- public:
-  explicit Builder(const FingerprintView& f) : f_(f) {
-    lines1_.resize(kLineWords * 16 * f.group);
-    lines2_.resize(kLineWords * 16);
-    lines3_.resize(kLineWords);
-  }
-
-  // From the ascending fingerprints of a block.
-  void build(uint64_t block, std::span<const uint64_t> fingerprints) {
-    std::fill(lines1_.begin(), lines1_.end(), 0);
-    std::fill(lines2_.begin(), lines2_.end(), 0);
-    std::fill(lines3_.begin(), lines3_.end(), 0);
-    rest_.clear();
-    keys_.clear();
-    cells_.clear();
-    const uint64_t first_line = block * 16 * f_.group;
-    for (const uint64_t fingerprint : fingerprints) {
-      const uint64_t run = fingerprint >> f_.one.bits;
-      cells_.push_back({run / f_.quotients - first_line,
-                        run % f_.quotients << f_.one.bits | (fingerprint & ((uint64_t{1} << f_.one.bits) - 1))});
-    }
-    fill(lines1_.data(), f_.one, [&](const Cell& c) {
-      const auto quotient = static_cast<uint32_t>(c.slot >> f_.one.bits);
-      const auto remainder = static_cast<uint32_t>(c.slot & ((uint64_t{1} << f_.one.bits) - 1));
-      keys_.push_back(fingerprint_key(f_, {first_line + c.line, quotient, remainder}).key);
-    });
-    std::sort(keys_.begin(), keys_.end());
-    cells_.clear();
-    for (const uint64_t key : keys_) {
-      const uint32_t bits = f_.two.bits + 6;
-      cells_.push_back({key >> bits, key & ((uint64_t{1} << bits) - 1)});
-    }
-    keys_.clear();
-    fill(lines2_.data(), f_.two, [&](const Cell& c) { keys_.push_back((c.line << (f_.two.bits + 6)) + c.slot); });
-    for (size_t i = 0, n = keys_.size(); i < n; ++i) {
-      const uint64_t key = keys_[n - 1 - i];
-      if (i < entries_of(f_))
-        set_entry(f_, lines3_.data(), static_cast<uint32_t>(i), key + 1);
-      else
-        rest_.push_back(fingerprint_of_key(f_, {block, key}));
-    }
-    std::sort(rest_.begin(), rest_.end());
-  }
-
-  // What was built; the rest of the block, ascending.
-  const std::vector<uint64_t>& rest() const { return rest_; }
-  bool is_equal(uint64_t block) const {
-    return is_at(f_.level1, lines1_, block) && is_at(f_.level2, lines2_, block) && is_at(f_.level3, lines3_, block);
-  }
-  void write(uint64_t block, const FingerprintView& to) const {
-    std::copy(lines1_.begin(), lines1_.end(), to.level1 + block * lines1_.size());
-    std::copy(lines2_.begin(), lines2_.end(), to.level2 + block * lines2_.size());
-    std::copy(lines3_.begin(), lines3_.end(), to.level3 + block * lines3_.size());
-  }
-
- private:
-  static bool is_at(const uint64_t* level, const std::vector<uint64_t>& lines, uint64_t block) {
-    return std::memcmp(level + block * lines.size(), lines.data(), lines.size() * sizeof(uint64_t)) == 0;
-  }
-
-  // Fills lines with cells_, which are ascending; calls send(cell) for those that are not in.
-  template <typename Send>
-  void fill(uint64_t* lines, const FingerprintShape& g, const Send& send) const {
-    for (size_t first = 0; first < cells_.size();) {
-      uint64_t* line = lines + kLineWords * cells_[first].line;
-      size_t last = first, end = first;  // of the line's cells; of those of its first runs, as many as fit
-      for (; last < cells_.size() && cells_[last].line == cells_[first].line; ++last) {
-        const uint64_t quotient = cells_[last].slot >> g.bits;
-        line[0] |= uint64_t{1} << quotient;
-        const bool ends_run = last + 1 == cells_.size() || cells_[last + 1].line != cells_[last].line ||
-                              cells_[last + 1].slot >> g.bits != quotient;
-        if (ends_run && last + 1 - first <= g.slots) end = last + 1;
-      }
-      RunEnds ends = 0;
-      for (size_t i = first; i < end; ++i) {
-        store_slot(line, g, static_cast<uint32_t>(i - first),
-                   static_cast<uint32_t>(cells_[i].slot & ((uint64_t{1} << g.bits) - 1)));
-        if (i + 1 == end || cells_[i + 1].slot >> g.bits != cells_[i].slot >> g.bits) ends |= RunEnds{1} << (i - first);
-      }
-      store_ends(line, g, ends);
-      for (size_t i = end; i < last; ++i) send(cells_[i]);
-      first = last;
-    }
-  }
-
-  const FingerprintView& f_;
-  std::vector<uint64_t> lines1_, lines2_, lines3_, rest_, keys_;
-  std::vector<Cell> cells_;
 };
 
 uint64_t FingerprintFilter::payload_bytes(const Spec& spec) {
@@ -340,6 +171,7 @@ uint64_t FingerprintFilter::payload_bytes(const Spec& spec) {
   if (limit < 1 || limit > kMost) throw SpecError("limit must be 1 … 2^48");
   if (spec.core[6] > 1) throw SpecError("set must be 0 or 1");
   if (spec.core[7] + 4 > remainder) throw SpecError("a remainder must keep four bits when it has doubled");
+  if (lines > kMost >> spec.core[7]) throw SpecError("there may be 2^48 lines at most, doublings included");
   return 8 * (kStateWords + kLineWords * (lines + lines / group + lines / (16 * group)) + rest);
 }
 
@@ -348,12 +180,25 @@ FingerprintFilter::FingerprintFilter(Spec spec, Bits bits)
       is_set_(spec_.core[6] != 0),
       view_(view_of(spec_, bits_.words())),
       rest_(rest_words(view_), view_.state + 2, spec_.core[4]),
-      loops_(kernel().fingerprint(static_cast<uint32_t>(spec_.core[1]))) {
+      loops_(&kernel().fingerprint(static_cast<uint32_t>(spec_.core[1]))) {
   view_.rest = &rest_;
   if (!bits_.read_only()) rest_.reserve_for(1);
-  OneKey one = loops_.one.of(&view_);
+  set_one(own_one());
+}
+
+OneKey FingerprintFilter::own_one() const {
+  OneKey one = loops_->one.of(&view_);
   if (is_set_) one.add_to = one.add_new_to;
-  set_one(one);
+  return one;
+}
+
+void FingerprintFilter::swap_content(FingerprintFilter& other) noexcept {
+  std::swap(spec_, other.spec_);
+  std::swap(bits_, other.bits_);
+  std::swap(view_, other.view_);
+  std::swap(view_.rest, other.view_.rest);  // back: each is its filter's own
+  rest_.swap(other.rest_);
+  std::swap(loops_, other.loops_);
 }
 
 class FingerprintFilter::Adding {
@@ -386,12 +231,12 @@ class FingerprintFilter::Adding {
 
 void FingerprintFilter::add_items(const uint64_t* digests, size_t n) {
   Adding adding(*this, n, true);
-  const size_t added = refused_.any() ? 0 : loops_.add_many(view_, digests, n);
+  const size_t added = refused_.any() ? 0 : loops_->add_many(view_, digests, n);
   if (added < n) adding.refuse(digests + added, n - added);
 }
 void FingerprintFilter::add_new_items(const uint64_t* digests, size_t n, uint8_t* added) {
   const Adding adding(*this, n, false);
-  const size_t treated = refused_.any() ? 0 : loops_.add_new_many(view_, digests, n, added);
+  const size_t treated = refused_.any() ? 0 : loops_->add_new_many(view_, digests, n, added);
   if (treated == n) return;
   refused_.note();
   std::fill(added + treated, added + n, uint8_t{0});
@@ -401,58 +246,76 @@ void FingerprintFilter::remove_items(const uint64_t* digests, size_t n) {
     if (!refused_.take(digests[i])) remove(digests[i]);
 }
 
-size_t FingerprintFilter::add_fingerprints(const uint64_t* fingerprints, size_t n) {
-  constexpr size_t kBatch = 1024;
-  const uint64_t most = view_.lines * view_.quotients << view_.one.bits;
-  uint64_t digests[kBatch];
-  for (size_t start = 0; start < n; start += kBatch) {
-    const size_t count = std::min(kBatch, n - start);
-    for (size_t i = 0; i < count; ++i) digests[i] = least_word_of(fingerprints[start + i], most);
-    if (const size_t added = add_many(digests, count); added < count) return start + added;
-  }
-  return n;
-}
-
 void FingerprintFilter::fingerprints(uint64_t block, std::vector<uint64_t>& out) const {
-  std::vector<uint64_t> elsewhere;
-  out.clear();
-  each_of_block(
-      view_, rest_.stored(), block, [&](uint64_t fingerprint) { out.push_back(fingerprint); },
-      [&](uint64_t fingerprint) { elsewhere.push_back(fingerprint); });
-  std::sort(elsewhere.begin(), elsewhere.end());
-  const auto middle = out.insert(out.end(), elsewhere.begin(), elsewhere.end());
-  std::inplace_merge(out.begin(), middle, out.end());
+  ascending_of_block(view_, rest_.stored(), block, out);
 }
 
-std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other_filter) const {
+std::vector<uint64_t> FingerprintFilter::merge_space(const Filter& other) const {
+  try {
+    return combined(other, is_set_ ? SetOperation::unite : SetOperation::add);
+  } catch (const FingerprintsDoNotFit&) {
+    throw SpecError("cannot merge: the two filters hold more keys than one has room for. Build both for more keys");
+  }
+}
+
+void FingerprintFilter::combine(const Filter& other, SetOperation operation) {
+  std::vector<uint64_t> space = combined(other, operation);
+  merge_in(other, space);
+}
+
+std::vector<uint64_t> FingerprintFilter::combined(const Filter& other_filter, SetOperation operation) const {
   require_same_structure(other_filter);
   const auto& other = static_cast<const FingerprintFilter&>(other_filter);
   std::vector<uint64_t> space(bits_.size());
-  FingerprintView to = view_of(spec_, space.data());
-  FingerprintRest rest(rest_words(to), to.state + 2, spec_.core[4]);
-  Builder builder(view_);
-  std::vector<uint64_t> mine, theirs, both;
-  for (uint64_t block = 0; block < blocks(); ++block) {
-    fingerprints(block, mine);
-    other.fingerprints(block, theirs);
-    both.clear();
-    if (is_set_)
-      std::set_union(mine.begin(), mine.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
-    else
-      std::merge(mine.begin(), mine.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
-    builder.build(block, both);
-    builder.write(block, to);
-    to.state[0] += both.size();
-    rest.reserve(rest.excess().size() + builder.rest().size());
-    for (const uint64_t fingerprint : builder.rest()) rest.add(fingerprint);
-    if (to.state[0] > view_.limit || rest.is_overfull())
-      throw SpecError("cannot merge: the two filters hold more keys than one has room for. Build both for more keys");
-  }
+  build_blocks(view_of(spec_, space.data()), spec_.core[4], 1, [&](uint64_t block, BlockKeys& keys) {
+    fingerprints(block, keys.mine);
+    other.fingerprints(block, keys.theirs);
+    keys.all.clear();
+    const auto use = [&](auto algorithm) {
+      algorithm(keys.mine.begin(), keys.mine.end(), keys.theirs.begin(), keys.theirs.end(),
+                std::back_inserter(keys.all));
+    };
+    switch (operation) {
+      case SetOperation::add: return use([](auto... x) { std::merge(x...); });
+      case SetOperation::unite: return use([](auto... x) { std::set_union(x...); });
+      case SetOperation::subtract: return use([](auto... x) { std::set_difference(x...); });
+      case SetOperation::differ: return use([](auto... x) { std::set_symmetric_difference(x...); });
+    }
+  });
   return space;
+}
+
+void FingerprintFilter::refill(const FingerprintFilter& from, uint32_t threads) {
+  const FingerprintView &to = view_, &source = from.view_;
+  if (least_of_block(to, blocks()) != least_of_block(source, from.blocks()) || is_set_ != from.is_set_ ||
+      to.quotients != source.quotients || to.group != source.group || spec_.seed != from.spec_.seed || state()[0] != 0)
+    throw SpecError("the filter cannot hold the fingerprints of the other one");
+  build_blocks(to, spec_.core[4], threads, [&](uint64_t block, BlockKeys& keys) {
+    const uint64_t first = least_of_block(to, block), end = least_of_block(to, block + 1);
+    const uint64_t per_block = least_of_block(source, 1);
+    keys.all.clear();
+    for (uint64_t b = first / per_block; b < (end + per_block - 1) / per_block; ++b) {
+      from.fingerprints(b, keys.mine);
+      const auto low = std::lower_bound(keys.mine.begin(), keys.mine.end(), first);
+      keys.all.insert(keys.all.end(), low, std::lower_bound(low, keys.mine.end(), end));
+    }
+  });
 }
 
 void FingerprintFilter::merge_in(const Filter&, std::vector<uint64_t>& space) {
   std::copy(space.begin(), space.end(), bits_.words());
+}
+
+bool FingerprintFilter::holds_the_same(const Filter& other_filter) const {
+  const auto& other = static_cast<const FingerprintFilter&>(other_filter);  // of the same structure
+  if (is_settled() && other.is_settled()) return Filter::holds_the_same(other);
+  std::vector<uint64_t> mine, theirs;
+  for (uint64_t block = 0; block < blocks(); ++block) {
+    fingerprints(block, mine);
+    other.fingerprints(block, theirs);
+    if (mine != theirs) return false;
+  }
+  return true;
 }
 
 uint64_t FingerprintFilter::set_bits() const {
@@ -467,25 +330,7 @@ uint64_t FingerprintFilter::set_bits() const {
 
 std::vector<uint64_t> FingerprintFilter::level_histogram(uint32_t level) const {
   if (level > 2) throw SpecError("a fingerprint filter has three levels");
-  std::map<std::pair<uint32_t, uint32_t>, uint64_t> lines;
-  const uint64_t count = level == 0 ? view_.lines : level == 1 ? view_.lines / view_.group : blocks();
-  const uint64_t* line = level == 0 ? view_.level1 : level == 1 ? view_.level2 : view_.level3;
-  for (uint64_t i = 0; i < count; ++i, line += kLineWords) {
-    uint32_t load = 0, missing = 0;
-    if (level == 2) {
-      while (load < entries_of(view_) && entry_at(view_, line, load) != 0) ++load;
-    } else {
-      const FingerprintShape& g = level == 0 ? view_.one : view_.two;
-      const RunEnds ends = load_ends(line, g);
-      load = static_cast<uint32_t>(ends >> 64 != 0 ? 64 + std::bit_width(static_cast<uint64_t>(ends >> 64))
-                                                   : std::bit_width(static_cast<uint64_t>(ends)));
-      missing = static_cast<uint32_t>(std::popcount(load_occupied(line, g))) - ones(ends);
-    }
-    ++lines[{load, missing}];
-  }
-  std::vector<uint64_t> histogram;
-  for (const auto& [what, times] : lines) histogram.insert(histogram.end(), {what.first, what.second, times});
-  return histogram;
+  return fingerprints::level_histogram(view_, level);
 }
 
 std::vector<uint64_t> FingerprintFilter::state() const { return {view_.state[0], view_.state[2]}; }
@@ -496,37 +341,21 @@ std::string FingerprintFilter::check(bool thorough) const {
   if (state[2] > spec_.core[4]) return "more entries of the rest than there is room for";
   if (state[1] != 0 || std::any_of(state + 3, state + kStateWords, [](uint64_t word) { return word != 0; }))
     return "unused words of the state are set";
-  if (!thorough) return {};
-  const std::span<const uint64_t> rest = rest_.stored();
-  const uint64_t *unused = rest_words(view_) + rest.size(), *end = rest_words(view_) + spec_.core[4];
-  if (std::any_of(unused, end, [](uint64_t word) { return word != 0; })) return "unused words of the rest are set";
-  if (!std::is_sorted(rest.begin(), rest.end())) return "the rest is not in order";
-  if (!rest.empty() && rest.back() >= least_of_block(view_, blocks())) return "a fingerprint of the rest is too large";
-  Builder builder(view_);
-  std::vector<uint64_t> all;
-  uint64_t copies = 0;
-  for (uint64_t block = 0; block < blocks(); ++block) {
-    const auto name = [&] { return "block " + std::to_string(block) + " is damaged"; };
-    bool in_range = true;
-    const uint64_t least = least_of_block(view_, block), end = least_of_block(view_, block + 1);
-    const auto look = [&](uint64_t fingerprint) { in_range &= fingerprint >= least && fingerprint < end; };
-    if (!each_of_block(view_, rest, block, look, look) || !in_range) return name();
-    fingerprints(block, all);
-    copies += all.size();
-    if (is_set_ && std::adjacent_find(all.begin(), all.end()) != all.end()) return name() + ": repeated fingerprints";
-    if (!std::is_sorted(all.begin(), all.end())) return name();
-    builder.build(block, all);
-    if (!builder.is_equal(block) || !std::ranges::equal(builder.rest(), of_block(view_, rest, block))) return name();
-  }
-  if (copies != state[0]) return "the number of copies is wrong";
-  return {};
+  return thorough ? broken_levels(view_, rest_.stored(), spec_.core[4], state[0], is_set_) : std::string();
 }
+
+namespace {
+std::unique_ptr<Filter> make_fingerprint(Spec spec, Bits bits) {
+  if (spec.core[7] == 0) return make_family<FingerprintFilter>(std::move(spec), std::move(bits));
+  return make_family<GrowingFingerprintFilter>(std::move(spec), std::move(bits));
+}
+}  // namespace
 
 extern constinit const KindRow kFingerprintKind = {
     .kind = Kind::fingerprint,
     .name = "fingerprint",
     .payload_bytes = FingerprintFilter::payload_bytes,
-    .make_filter = make_family<FingerprintFilter>,
+    .make_filter = make_fingerprint,
 };
 
 }  // namespace evenbins

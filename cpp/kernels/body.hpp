@@ -11,7 +11,7 @@
 //     lower8(values, words, at)                                  values[i] = min(values[i], words[at[i]]) for i < 8
 //
 // A family's loops are a fragment of their own: standard.hpp, blocked.hpp, balanced.hpp, counting.hpp, multilevel.hpp,
-// fingerprint.hpp, countmin.hpp, paged.hpp.
+// fingerprint.hpp, window.hpp, countmin.hpp, paged.hpp.
 //
 // Every loop that touches a filter runs behind its own prefetches: a random cache line takes 20 … 100 ns
 // to arrive, and a core can wait for many of them at once.
@@ -116,6 +116,7 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 #include "paged.hpp"
 #include "positions.hpp"
 #include "standard.hpp"
+#include "window.hpp"
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 
@@ -137,6 +138,7 @@ const Kernel table = {
     .countmin = countmin,
     .multilevel = multilevel,
     .find_key = find_key,
+    .window = window,
 };
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

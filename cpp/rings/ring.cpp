@@ -290,22 +290,42 @@ void Ring::take_out(KeyMapEntry& entry) noexcept {
   members.pop_back();
 }
 
-// By the weights themselves, summed anew; no limit, sum or part that was kept is used.
+// The weight of all that serve and of one node, summed anew: no limit, sum or part that was kept is used.
+std::pair<Wide, Wide> Ring::weights_anew(const Node& node) const {
+  int finest = node.decimal.exponent;
+  for (const uint32_t each : order_) finest = std::min(finest, nodes_[each].decimal.exponent);
+  Wide total;
+  for (const uint32_t each : order_)
+    if (nodes_[each].serving()) total += in_units(nodes_[each].decimal, finest);
+  return {total, in_units(node.decimal, finest)};
+}
+
 void Ring::audit_placement(uint32_t id, uint64_t n, uint64_t load) {
   ++audit_.placements;
   const Node& node = nodes_[id];
   bool allowed = node.serving();
   if (config_.policy != RingPolicy::plain && config_.rate == 0) allowed = allowed && load + 1 <= node.cap;
   if (audit_.rate != 0) {
-    int finest = node.decimal.exponent;
-    for (const uint32_t each : order_) finest = std::min(finest, nodes_[each].decimal.exponent);
-    Wide total;
-    for (const uint32_t each : order_)
-      if (nodes_[each].serving()) total += in_units(nodes_[each].decimal, finest);
-    const Wide share = in_units(node.decimal, finest) * (static_cast<unsigned __int128>(audit_.rate) * n);
+    const auto [total, own] = weights_anew(node);
+    const Wide share = own * (static_cast<unsigned __int128>(audit_.rate) * n);
     allowed = allowed && total * (static_cast<unsigned __int128>(kBillion) * load) < share;
   }
   audit_.broken += !allowed;
+}
+
+// Whether a lease of this load keeps the bound there.
+bool Ring::may_lease(uint32_t id, uint64_t load) const {
+  const Node& node = nodes_[id];
+  const uint64_t after = node.lease_load + load;
+  if (!node.serving()) return false;
+  if (config_.policy != RingPolicy::plain && config_.rate == 0)
+    return after <= static_cast<unsigned __int128>(node.cap) * kLeaseUnit;
+  if (audit_.rate == 0) return true;
+  uint64_t all = load;
+  for (const uint32_t each : order_) all += nodes_[each].lease_load;
+  const auto [total, own] = weights_anew(node);
+  return !(own * (static_cast<unsigned __int128>(audit_.rate) * all) <
+           total * (static_cast<unsigned __int128>(kBillion) * after));
 }
 
 void Ring::move(KeyMapEntry& entry, uint32_t to, RingMoves& moves) {
@@ -502,8 +522,8 @@ void Ring::changed() noexcept {
   total_ = Wide();
   for (const uint32_t id : order_) {
     Node& node = nodes_[id];
-    if (even_ || !node.serving()) continue;  // equal weights have one limit: parts are not needed
-    node.part = in_units(node.decimal, finest);
+    if (!node.serving()) continue;
+    node.part = even_ ? Wide(1) : in_units(node.decimal, finest);
     parts_[id] = node.part.low();
     total_ += node.part;
   }
@@ -674,6 +694,7 @@ void Ring::remove_node(uint32_t id, RingMoves& moves) {
 
   node.live = false;
   leases_ -= node.leases;  // those under way end by themselves
+  lease_load_ -= node.lease_load;
   free_slots(id, 0);
   auto name = by_name_.extract(*node.name);
   order_.erase(order_.begin() + node.rank);
@@ -692,6 +713,7 @@ void Ring::remove_node(uint32_t id, RingMoves& moves) {
     }
     node.live = true;
     leases_ += node.leases;
+    lease_load_ += node.lease_load;
     unfree_slots(id, std::move(slots));
     by_name_.insert(std::move(name));
     order_.insert(order_.begin() + node.rank, id);
@@ -843,29 +865,80 @@ void Ring::renumber() {
 
 // ---- leases ---------------------------------------------------------------------------------------------
 
-uint32_t Ring::lease(uint64_t digest, const uint32_t* avoid, size_t avoided) {
-  require_serving();
-  const Room r = room(leases_ + 1);
-  const auto has_room = [&](uint32_t id) {
-    return takes(r, id, nodes_[id].leases) && std::find(avoid, avoid + avoided, id) == avoid + avoided;
-  };
+template <typename HasRoom>
+uint32_t Ring::first_with_room(uint64_t digest, HasRoom&& has_room) const {
   uint32_t found = kNone;
   if (!visits_are_dear() || !none_takes(has_room))
     walk(digest, [&](uint32_t id) {
       if (has_room(id)) found = id;
       return found != kNone;
     });
-  if (found == kNone)
-    throw RingFull(avoided == 0 ? full_text("leases") : "every serving node is avoided or at its limit of leases");
-  if (audit_.on) audit_placement(found, leases_ + 1, nodes_[found].leases);
-  ++nodes_[found].leases;
-  ++leases_;
   return found;
 }
 
-void Ring::unlease(uint32_t id) {
-  leases_ -= nodes_[id].live;
-  if (--nodes_[id].leases == 0 && !nodes_[id].live) release_id(id);
+uint32_t Ring::count_lease(uint32_t id, uint64_t load) {
+  ++nodes_[id].leases;
+  ++leases_;
+  nodes_[id].lease_load += load;
+  lease_load_ += load;
+  return id;
+}
+
+uint32_t Ring::lease(uint64_t digest, const uint32_t* avoid, size_t avoided) {
+  require_serving();
+  const Room r = room(leases_ + 1);
+  const uint32_t found = first_with_room(digest, [&](uint32_t id) {
+    return takes(r, id, nodes_[id].leases) && std::find(avoid, avoid + avoided, id) == avoid + avoided;
+  });
+  if (found == kNone || lease_load_ >= kMostLeaseLoad - kLeaseUnit)
+    throw RingFull(avoided == 0 ? full_text("leases") : "every serving node is avoided or at its limit of leases");
+  if (audit_.on) audit_placement(found, leases_ + 1, nodes_[found].leases);
+  return count_lease(found, kLeaseUnit);
+}
+
+bool Ring::takes_load(uint32_t id, uint64_t load) const {
+  if (config_.policy == RingPolicy::plain) return true;
+  const uint64_t after = nodes_[id].lease_load + load;
+  if (config_.rate == 0) return after / kLeaseUnit + (after % kLeaseUnit != 0) <= nodes_[id].cap;
+  const Wide most = nodes_[id].part * (static_cast<unsigned __int128>(config_.rate) * (lease_load_ + load));
+  return !(most < total_ * (static_cast<unsigned __int128>(kBillion) * after));
+}
+
+uint32_t Ring::lease(uint64_t digest, uint64_t load, const uint32_t* avoid, size_t avoided) {
+  require_serving();
+  if (load >= kMostLeaseLoad - lease_load_)
+    throw RingFull("the weights of all leases together would be 2^63 millionths or more; nothing was changed");
+  const auto is_avoided = [&](uint32_t id) { return std::find(avoid, avoid + avoided, id) != avoid + avoided; };
+  if (const uint32_t found =
+          first_with_room(digest, [&](uint32_t id) { return !is_avoided(id) && takes_load(id, load); });
+      found != kNone) {
+    audit_.placements += audit_.on;
+    audit_.broken += audit_.on && !may_lease(found, load);
+    return count_lease(found, load);
+  }
+  uint32_t least = kNone;
+  for (const uint32_t id : order_) {
+    if (!nodes_[id].serving() || is_avoided(id)) continue;
+    if (least == kNone || nodes_[least].part * nodes_[id].lease_load < nodes_[id].part * nodes_[least].lease_load)
+      least = id;
+  }
+  if (least == kNone || config_.rate == 0)
+    throw RingFull(avoided == 0 ? full_text("leases") : "every serving node is avoided or at its limit of leases");
+  if (audit_.on) {
+    ++audit_.placements;
+    audit_.broken +=
+        std::any_of(order_.begin(), order_.end(), [&](uint32_t id) { return !is_avoided(id) && may_lease(id, load); });
+  }
+  ++forced_leases_;
+  return count_lease(least, load);
+}
+
+void Ring::unlease(uint32_t id, uint64_t load) {
+  Node& node = nodes_[id];
+  leases_ -= node.live;
+  lease_load_ -= node.live ? load : 0;
+  node.lease_load -= load;
+  if (--node.leases == 0 && !node.live) release_id(id);
 }
 
 uint64_t Ring::nbytes() const {

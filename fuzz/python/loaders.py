@@ -27,7 +27,7 @@ CLASSES: dict[int, Any] = {
     7: evenbins.MultilevelTable, 8: evenbins.ChainedTable, 9: summaries.InterpolationSummary,
     10: summaries.SingleFilterSummary, 11: summaries.MultipleBloomSummary, 12: CounterSummary,
     14: evenbins.HashRing, 15: evenbins.HyperLogLog, 16: evenbins.HeavyHitters,
-    18: evenbins.FingerprintFilter, 19: evenbins.FuseFilter,
+    18: evenbins.FingerprintFilter, 19: evenbins.FuseFilter, 20: evenbins.WindowFilter,
 }  # fmt: skip
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 _PATH = os.path.join(_FOLDER.name, "file.evenbins")
@@ -82,6 +82,13 @@ def _use(found: Any, file: bytes) -> None:
                 break
     elif isinstance(found, evenbins.FuseFilter):
         assert found.contains_many(_KEYS).tolist() == [key in found for key in _KEYS]
+    elif isinstance(found, evenbins.WindowFilter):
+        found.clock = float  # which returns 0: the shortest window does not pass meanwhile
+        try:
+            found.add_many(_KEYS)
+        except evenbins.FilterFullError:
+            return
+        assert _KEYS[-1] in found, "a key that was just added is absent"
     elif isinstance(found, evenbins.HyperLogLog):
         found.add_many(_KEYS)
         assert found.count() > 1

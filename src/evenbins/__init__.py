@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from evenbins.filters.protocols import Filter, OverfilledWarning
     from evenbins.filters.sharded import ShardedFilter
     from evenbins.filters.standard import BloomFilter
+    from evenbins.filters.window import WindowFilter
     from evenbins.hashing import digest, digest_many
     from evenbins.rings.errors import NoNodesError, RingFullError
     from evenbins.rings.ring import HashRing
@@ -90,6 +91,7 @@ __all__ = [
     "TableFullError",
     "TablePlan",
     "TableStats",
+    "WindowFilter",
     "column",
     "dedup",
     "design",
@@ -119,6 +121,7 @@ _HOMES = {
     "filters.protocols": "Filter OverfilledWarning",
     "filters.sharded": "ShardedFilter",
     "filters.standard": "BloomFilter",
+    "filters.window": "WindowFilter",
     "hashing": "digest digest_many",
     "rings.errors": "NoNodesError RingFullError",
     "rings.ring": "HashRing",

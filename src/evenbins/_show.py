@@ -10,6 +10,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any, ClassVar
 
 __all__ = ["ReprMixin", "comparison", "html_comparison", "html_table", "line", "row", "size", "table", "text"]
@@ -57,11 +58,13 @@ class ReprMixin:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: tuples as lists, plans as dictionaries, no NaN."""
+    """Return a value as JSON has it: tuples as lists, times in seconds, plans as dictionaries, no NaN."""
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, float) and math.isnan(value):
         return None
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 

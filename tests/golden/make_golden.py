@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from evenbins import (
     HeavyHitters,
     HyperLogLog,
     MultilevelTable,
+    WindowFilter,
     digest,
 )
 from evenbins.filters import plan_of_core
@@ -141,6 +143,7 @@ FILTERS: dict[str, Callable[[], AnyFilter]] = {
     "fingerprint": lambda: _fingerprint(16, 28, 64, 1, 300, 1000, 0, 0, copies=8),
     "fingerprint-11-bits": lambda: _fingerprint(16, 11, 50, 1, 400, 2000, 0, 0, copies=20, seed=2**64 - 1),
     "fingerprint-4-bits": lambda: _fingerprint(16, 4, 32, 1, 16, 400, 0, 0, seed=7),
+    "fingerprint-grown": lambda: _fingerprint(16, 12, 50, 1, 16, 60, 0, 3, seed=11),
     "fingerprint-set": lambda: _fingerprint(32, 8, 40, 2, 8, 400, 1, 0, copies=1, seed=42),
 }
 
@@ -174,6 +177,28 @@ def golden_fuse(name: str) -> FuseFilter:
         read(np.array(numbers, dtype=np.uint64), digests=True)
     plan = plan_of_core("fuse", core, capacity=max(keys.finish(), 1), seed=seed)
     return keys.fill(FuseFilter, plan)
+
+
+# Cores, the times in microseconds at which keys are added, and seeds.
+WINDOWS: dict[str, tuple[tuple[int, ...], Sequence[int], int]] = {
+    "window": ((16, 23, 64, 1, 300, 1000, 8, 400, 0), range(-450, 400, 42), 0),
+    "window-30-steps": ((32, 9, 40, 2, 80, 900, 30, 3000, 0), (5, 905, 2000, 3300), 42),
+    "window-of-additions": ((48, 4, 50, 1, 8, 400, 3, 90, 1), (0, 0, 0), 2**64 - 1),
+    "window-empty": ((16, 8, 32, 1, 0, 1, 1, 1, 1), (), 0),
+}
+
+
+def golden_window(name: str) -> WindowFilter:
+    """Build the window filter of that name: at each time 40 keys are added, at the last one all of KEYS."""
+    core, times, seed = WINDOWS[name]
+    plan: Any = plan_of_core("window", core, capacity=70, seed=seed, hashing="lanes")
+    f = WindowFilter.from_plan(plan)
+    for number, now in enumerate(times):
+        f.clock = partial(float, (now + 0.5) / 1e6)
+        f.add_many(range(2000 + 40 * number, 2040 + 40 * number))
+    if times:
+        f.add_many(KEYS)
+    return f
 
 
 def _sketch(*core: int, seed: int = 0) -> CountMinSketch:
@@ -459,6 +484,19 @@ def _fingerprint_core(place: int, value: int) -> bytes:
     return header + CHECKSUM.pack(xxh3_64(header)) + _FINGERPRINT[192:]
 
 
+_WINDOW = golden_window("window").to_bytes()
+
+
+def _window_with(place: int, value: int, *, core: bool = False) -> bytes:
+    """Change a word of the core, or of the payload; the checksums are right."""
+    at = FIXED.size + 8 * place if core else 192 + 8 * place
+    data = _WINDOW[:at] + struct.pack("<Q", value % 2**64) + _WINDOW[at + 8 :]
+    fields = list(FIXED.unpack_from(data))
+    fields[9] = xxh3_64(data[192:])
+    header = FIXED.pack(*fields) + data[FIXED.size : 184]
+    return header + CHECKSUM.pack(xxh3_64(header)) + data[192:]
+
+
 _FUSE = golden_fuse("fuse").to_bytes()
 
 
@@ -529,6 +567,18 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "fingerprint-line": (_words_with("fingerprint", 8, 2**64 - 1), "is damaged"),
     "fingerprint-rest": (_words_with("fingerprint", -300, 2**63), "in order|too large"),
     "fingerprint-after-the-rest": (_words_with("fingerprint", -1, 1), "unused words"),
+    "window-cut": (_WINDOW[:-8], "cut short"),
+    "window-flipped": (_flipped(_WINDOW, 300, 3), "payload's checksum"),
+    "window-24-bits": (_window_with(1, 24, core=True), "remainder must be"),
+    "window-steps": (_window_with(6, 0, core=True), "steps must be"),
+    "window-length": (_window_with(7, 7, core=True), "window must be"),
+    "window-counted": (_window_with(8, 2, core=True), "counted must be"),
+    "window-slots": (_window_with(0, 1), "number of copies"),
+    "window-additions": (_window_with(1, 1), "unused words"),
+    "window-now": (_window_with(3, 2**60), "impossible"),
+    "window-turn": (_window_with(4, -(2**20)), "steps of the turns"),
+    "window-next-line": (_window_with(6, 17), "does not exist"),
+    "window-line": (_window_with(8, 2**64 - 1), "is damaged"),
     "fuse-cut": (_FUSE[:-8], "cut short"),
     "fuse-flipped": (_flipped(_FUSE, 200, 3), "payload's checksum"),
     "fuse-hashing": (_with(_FUSE, 4, 2), "independent hashing"),
@@ -549,6 +599,7 @@ def main() -> None:
     """Write the files that are missing, and their checksums."""
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
     wanted |= {f"{name}.evenbins": golden_fuse(name).to_bytes() for name in FUSED}
+    wanted |= {f"{name}.evenbins": golden_window(name).to_bytes() for name in WINDOWS}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
     wanted |= {f"{name}.evenbins": golden_hitters(name).to_bytes() for name in HITTERS}

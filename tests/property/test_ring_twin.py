@@ -39,6 +39,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("rebalance"), st.sampled_from([None, 0, 3])),
     st.tuples(st.just("compact")),
     st.tuples(st.just("lease"), _digest),
+    st.tuples(st.just("lease_weighted"), _digest, st.sampled_from([1, 0.1, 7.25, 3000, 0.000001])),
     st.tuples(st.just("file")),
 )
 
@@ -103,7 +104,14 @@ class Pair:
             lease = ring._lease
             key = rest[0]  # an int is a key here; its digest is what the twin needs
             digest = _core.digest(key, ring.seed)
-            same(lambda: lease(key, ())[0], lambda: twin.lease(digest).name)
+            same(lambda: lease(key, (), 0)[0], lambda: twin.lease(digest).name)
+        elif what == "lease_weighted":
+            key, load = rest
+            digest, forced = _core.digest(key, ring.seed), ring._forced_leases
+            same(
+                lambda: (ring.lease(key, weight=load).acquire(), ring._forced_leases > forced),
+                lambda: twin.lease_weighted(digest, exactly(load)),
+            )
         elif what == "rebalance":
             same(lambda: ring.rebalance(rest[0]), lambda: twin.rebalance(rest[0]))
         elif what == "compact":
@@ -118,7 +126,7 @@ class Pair:
             self.ring._start_audit()
             for node in twin.nodes_by_name.values():  # leases are not stored
                 twin.leased -= node.leases
-                node.leases = 0
+                node.leases, node.lease_load = 0, Fraction(0)
         elif rest[0] in ring.names:
             name = rest[0]
             if what == "weight":
@@ -148,11 +156,12 @@ class Pair:
         ring, twin = self.ring, self.twin
         assert ring.names == twin.names
         assert ring.key_count == twin.key_count
-        for name, _, quanta, _, down, draining, lazy, load, leases, limit, slots in ring._rows():
+        for name, _, quanta, _, down, draining, lazy, load, leases, limit, units, slots in ring._rows():
             node = twin.nodes_by_name[name]
             assert (quanta, down, draining, lazy) == (node.quanta, node.down, node.draining, node.lazy)
             assert slots == node.slots
             assert (load, leases) == (len(node.members), node.leases)
+            assert units == node.lease_load * 10**6
             assert limit == (
                 2**64 - 1
                 if twin.policy == "plain"

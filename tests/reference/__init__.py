@@ -14,6 +14,7 @@ slow and short. Nothing here needs the native core.
     counting  the counting filter
     fingerprint  the fingerprint filter
     fuse      the fuse filter
+    window    the window filter
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
     paged     the one-read table's pages and journal
@@ -37,6 +38,7 @@ from reference.keys import digest, mix, mulhi, splitmix
 from reference.paged import ReferencePaged
 from reference.ring import Ring as ReferenceRing
 from reference.sharded import ReferenceSharded
+from reference.window import ReferenceWindow
 from reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "ReferencePaged",
     "ReferenceRing",
     "ReferenceSharded",
+    "ReferenceWindow",
     "digest",
     "mix",
     "mulhi",

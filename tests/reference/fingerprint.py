@@ -17,6 +17,9 @@ s bytes at the end of the line, the highest first; the other w%8 bits of each sl
 
 Invariants: the payload is a function of the multiset of fingerprints, so the order of adds and removals
 leaves no trace; unused bits are zero. The twin keeps the multiset alone and lays it out when asked.
+
+A filter that may double does so when it is to hold more than 95 % of the keys of its size: twice the lines,
+remainders one bit shorter, the same fingerprints.
 """
 
 from __future__ import annotations
@@ -55,6 +58,22 @@ class Core(NamedTuple):
     def fingerprints(self) -> int:
         """The number of fingerprints, M."""
         return self.lines * self.quotients << self.remainder
+
+    @property
+    def keys(self) -> int:
+        """The keys that a filter of this size is for: `limit` is 1 % more."""
+        return -(-100 * self.limit // 101)
+
+    def doubled(self) -> Core:
+        """Return the next size: it holds as many keys per slot."""
+        before, after = (slots(self.quotients, self.remainder - i) for i in (0, 1))
+        keys = 2 * self.keys * after // before
+        limit = keys + keys // 100
+        rest = max(self.rest, -(-min(limit, 64 + -(-keys // 5000)) // 8) * 8)
+        return self._replace(
+            lines=2 * self.lines, remainder=self.remainder - 1, rest=rest, limit=limit,
+            doublings=max(self.doublings - 1, 0),
+        )  # fmt: skip
 
 
 def payload_bytes(core: Iterable[int]) -> int:
@@ -112,15 +131,27 @@ class ReferenceFingerprint(ReferenceFilter):
         seed: int = 0,
     ) -> None:
         self.shape = Core(lines, remainder, quotients, group, rest, limit, set, doublings)
-        payload_bytes(self.shape)
         super().__init__(tuple(self.shape), seed)
-        self.room = slots(quotients, remainder)
-        self.entries = (
-            16 if remainder <= 17 else 8
-        )  # of 32 bits, or of 64 where the keys of level 3 are wider
-        self.lines: list[list[Element]] = [
-            [] for _ in range(lines)
-        ]  # what each line of level 1 gets, in order
+        self.lines: list[list[Element]] = []  # what each line of level 1 gets, in order
+        self.resize(self.shape)
+
+    def resize(self, shape: Core) -> None:
+        """Lay the same fingerprints out in more or fewer lines."""
+        payload_bytes(shape)
+        found = [self.number(i, element) for i, elements in enumerate(self.lines) for element in elements]
+        self.shape, self.core = shape, tuple(shape)
+        self.room = slots(shape.quotients, shape.remainder)
+        self.entries = 16 if shape.remainder <= 17 else 8  # of 32 bits, or of 64 where keys are wider
+        self.lines = [[] for _ in range(shape.lines)]
+        for each in found:
+            run, remainder = divmod(each, 1 << shape.remainder)
+            line, quotient = divmod(run, shape.quotients)
+            bisect.insort(self.lines[line], (quotient, remainder))
+
+    def number(self, line: int, element: Element) -> int:
+        """Return the fingerprint of an element of a line of level 1."""
+        quotient, remainder = element
+        return ((line * self.shape.quotients + quotient) << self.shape.remainder) + remainder
 
     @classmethod
     def from_payload(cls, core: Iterable[int], seed: int, payload: bytes) -> Self:
@@ -167,6 +198,9 @@ class ReferenceFingerprint(ReferenceFilter):
         line, element = self.place(digest)
         if self.shape.set and element in line:
             return
+        if self.shape.doublings and self.copies >= self.shape.keys - self.shape.keys // 20:
+            self.resize(self.shape.doubled())
+            line, element = self.place(digest)
         bisect.insort(line, element)
         passes_on = len(line) > self.room  # otherwise the rest is what it was
         if self.copies > self.shape.limit or (passes_on and len(self.rest()) > self.shape.rest):
@@ -247,8 +281,7 @@ class ReferenceFingerprint(ReferenceFilter):
         m, q_low = divmod(quotient, 4)
         q_high, r = divmod(remainder, 1 << c.remainder)
         q = 4 * q_high + q_low
-        line = block * c.block + (a - q) % 16 * c.group + m
-        return ((line * c.quotients + q) << c.remainder) + r
+        return self.number(block * c.block + (a - q) % 16 * c.group + m, (q, r))
 
     def payload(self) -> bytes:
         """Return state, levels and rest, as they stand in a file."""

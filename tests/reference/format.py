@@ -5,7 +5,7 @@
     8         4     version = 1
     12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min, 7 multilevel, 8 chained,
                     9 interpolation, 10 single filter, 11 multiple Bloom, 12 counters (`summaries`),
-                    15 HyperLogLog, 18 fingerprint, 19 fuse
+                    15 HyperLogLog, 18 fingerprint, 19 fuse, 20 window
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
     20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`; `counting`: 1 or 2
     24        8     seed
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evenbins.study import stepwise as multilevel
-from reference import balanced, chained, counting, countmin, fingerprint, fuse, hyperloglog, summaries
+from reference import balanced, chained, counting, countmin, fingerprint, fuse, hyperloglog, summaries, window
 from reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -52,6 +52,7 @@ SUMMARIES: Final = (9, 10, 11, 12)
 HYPERLOGLOG: Final = 15
 FINGERPRINT: Final = 18
 FUSE: Final = 19
+WINDOW: Final = 20
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
     STANDARD: (1, 3, 4, 5, 6, 7, 8),
@@ -63,6 +64,7 @@ HASHING: Final = {  # the schemes by which each kind draws its positions
     CHAINED: (1,),
     FINGERPRINT: (2,),
     FUSE: (1,),
+    WINDOW: (2,),
     **dict.fromkeys(SUMMARIES, (1,)),
 }
 
@@ -80,6 +82,8 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     FINGERPRINT: "[lines, remainder 4 .. 28, quotients 32 .. 64, group 1 .. 16, rest, limit, set 0 or 1,"
     " doublings]",
     FUSE: "[blocks, segment_length, segments, bits in 4 .. 32, keys, fingerprints]",
+    WINDOW: "[lines, remainder, quotients 32 .. 64, group 1 .. 16, rest, limit, steps 1 .. 1000, window,"
+    " counted 0 or 1]",
     **dict.fromkeys(SUMMARIES, "a core as `summaries` says"),
 }
 
@@ -138,6 +142,11 @@ def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
                 return fuse.payload_bytes(tuple(core))
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 19 has {CORE[19]}") from error
+        case 20, *_:
+            try:
+                return window.payload_bytes(core)
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 20 has {CORE[20]}") from error
         case 6, *_:
             try:
                 return countmin.payload_bytes(core)
@@ -218,9 +227,9 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12, 15, 18, 19"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12, 15, 18 .. 20"
             " (standard, blocked, balanced, counting, count-min, multilevel, chained, four summaries,"
-            " HyperLogLog, fingerprint, fuse)"
+            " HyperLogLog, fingerprint, fuse, window)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
@@ -259,9 +268,10 @@ def unpack(data: bytes) -> Parsed:
             sketch.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
-    if kind == FINGERPRINT:
+    if kind in (FINGERPRINT, WINDOW):
         try:
-            fingerprint.ReferenceFingerprint.from_payload(core, seed, payload)
+            runs = fingerprint.ReferenceFingerprint if kind == FINGERPRINT else window.ReferenceWindow
+            runs.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
     if kind == MULTILEVEL:

@@ -389,13 +389,43 @@ class Ring(Slots):
         self._need_room(1, {name: node.leases for name, node in self.nodes_by_name.items()})
         node = next(node for node in self.walk(digest) if self.takes(node, self.leased + 1, node.leases))
         node.leases += 1
+        node.lease_load += 1
         self.leased += 1
         return node
 
-    def end_lease(self, node: Node) -> None:
+    def lease_weighted(self, digest: int, load: Fraction) -> tuple[str, bool]:
+        """Admit a use of this load: the first visited node that keeps the bound, else the least loaded."""
+        serving = [node for node in self.nodes_by_name.values() if node.serves]
+        total = load + sum(node.lease_load for node in self.nodes_by_name.values())
+
+        def keeps(node: Node) -> bool:
+            after = node.lease_load + load
+            if self.policy == "plain":
+                return True
+            if self.rate is None:
+                assert node.cap is not None
+                return after <= node.cap
+            return after * BILLION * self.weight <= self.rate * total * node.weight
+
+        if not serving:
+            raise NoNodesError("no node serves")
+        forced = not any(map(keeps, serving))
+        if forced and self.rate is None:
+            raise RingFullError("every node is at its limit")
+        if forced:
+            node = min(serving, key=lambda each: each.lease_load / each.weight)
+        else:
+            node = next(node for node in self.walk(digest) if keeps(node))
+        node.leases += 1
+        node.lease_load += load
+        self.leased += 1
+        return node.name, forced
+
+    def end_lease(self, node: Node, load: Fraction = Fraction(1)) -> None:
         """End one lease of a node; nothing, if the node has been removed."""
         if self.nodes_by_name.get(node.name) is node:
             node.leases -= 1
+            node.lease_load -= load
             self.leased -= 1
 
     def check(self) -> None:

@@ -107,6 +107,7 @@ class Node:
     members: list[int] = field(default_factory=list)
     away: list[int] = field(default_factory=list)
     leases: int = 0
+    lease_load: Fraction = Fraction(0)
 
     @property
     def serves(self) -> bool:

@@ -20,7 +20,7 @@ import pytest
 from scipy import stats
 
 from evenbins import FingerprintFilter
-from evenbins.filters.fingerprint import FingerprintStats
+from evenbins.filters.fingerprint_plan import FingerprintStats
 
 LEVEL = 1e-6
 ASKED = 3_000_000

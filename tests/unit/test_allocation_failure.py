@@ -24,6 +24,7 @@ from kinds import KINDS, Kind
 from evenbins import (
     ChainedTable,
     CountMinSketch,
+    FingerprintFilter,
     GrowingFilter,
     HashRing,
     HeavyHitters,
@@ -31,6 +32,7 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
 )
+from evenbins.filters import plan_of_core
 from evenbins.tables.summary_plan import KINDS as SUMMARIES
 
 OLD = np.arange(600)  # keys that are there before
@@ -164,6 +166,34 @@ add_cases(
     filter_state(lambda: ShardedFilter(2000, policy="blocked", shards=3, fpr=1e-3)),
     check_filter,
     {**FILTERS, "merge": merge},
+)
+
+
+def growing_fingerprints(folder: Path) -> State:
+    """Make a fingerprint filter in the middle of its growth: two of four blocks have moved."""
+    core = (64, 23, 64, 1, 100, 626, 1, 12)
+    plan: Any = plan_of_core("fingerprint", core, capacity=620, seed=0, hashing="lanes")
+    it, other = FingerprintFilter.from_plan(plan), FingerprintFilter.from_plan(plan)
+    for key in OLD.tolist():
+        it.add(key)
+    other.add_many(NEW)
+    return State(it, folder, other)
+
+
+add_cases(
+    "fingerprint, growing",
+    growing_fingerprints,
+    check_filter,
+    {
+        "add": lambda s: [s.it.add(key) for key in NEW.tolist()],
+        "add_many in threads": lambda s: s.it.add_many(np.arange(20_000), threads=2),
+        "copy": lambda s: s.it.copy(),
+        "to_bytes": FILES["to_bytes"],
+        "merge": merge,
+        "difference": lambda s: s.it - s.other,
+        "doubled": lambda s: s.it.doubled(threads=2),
+        "freeze": lambda s: s.it.freeze(),
+    },
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from sizes import size
 
-from evenbins import GrowingFilter, cli, design, structure
+from evenbins import GrowingFilter, WindowFilter, cli, design, structure
 from evenbins.design import needs
 from evenbins.design.best import WINNERS, best_plan
 from evenbins.design.cost import COSTS, KEY_NS, READS, STEPS, cost_order, lookup_ns
@@ -189,7 +189,6 @@ def test_an_unknown_size_is_built_as_a_growing_filter() -> None:
 @pytest.mark.parametrize(
     ("need", "nearest"),
     [
-        ("window", "FingerprintFilter.*two filters in turn"),
         ("on disk", "evenbins.open maps.*PagedTable"),
         ("on-disk", "evenbins.open maps.*PagedTable"),
     ],
@@ -205,13 +204,24 @@ def test_a_need_that_no_kind_meets_names_the_nearest(need: str, nearest: str) ->
 
 
 def test_a_kind_that_is_registered_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window kind would be proposed where a window is needed, and nowhere else."""
+    """A kind of filters on disk would be proposed where one is needed, and nowhere else."""
     blocked = structure.kind_of_policy("blocked")
-    window = blocked._replace(name="window", can=blocked.can | {"window"}, policies=("sliding",))
-    kinds = [*structure.KINDS, window]
+    on_disk = blocked._replace(name="on-disk", can=blocked.can | {"on-disk"}, policies=("pages",))
+    kinds = [*structure.KINDS, on_disk]
     monkeypatch.setattr(needs, "that_can", lambda what: [kind for kind in kinds if what in kind.can])
-    assert needs.policies_for(["window"], None) == ["sliding"]
-    assert "sliding" not in needs.policies_for([], None)
+    assert needs.policies_for(["on disk"], None) == ["pages"]
+    assert "pages" not in needs.policies_for([], None)
+
+
+def test_a_window_is_met_by_window_filters() -> None:
+    """Of the last `keys` additions; not proposed where no window is needed."""
+    assert policies("window") == ["window"]
+    assert "window" not in policies()
+    found = design.filter(1000, fpr=1e-3, needs=["window"]).build(range(3000))
+    assert isinstance(found, WindowFilter)
+    assert found.window == 1000
+    assert found.contains_many(range(2000, 3000)).all()
+    assert found.contains_many(range(1800)).sum() < 20
 
 
 def test_needs_together() -> None:

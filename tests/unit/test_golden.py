@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
 FILTERS, DAMAGED, KEYS = MAKER["FILTERS"], MAKER["DAMAGED"], MAKER["KEYS"]
 FUSED = MAKER["FUSED"]  # tested in test_fuse.py
+WINDOWS = MAKER["WINDOWS"]  # tested in test_window.py
 SKETCHES = MAKER["SKETCHES"]  # tested in test_countmin.py
 DISTINCT = MAKER["DISTINCT"]  # tested in test_hyperloglog.py
 HITTERS = MAKER["HITTERS"]  # tested in test_heavy_hitters.py
@@ -57,6 +58,7 @@ CORES = {
     "fingerprint": (16, 28, 64, 1, 300, 1000, 0, 0),
     "fingerprint-11-bits": (16, 11, 50, 1, 400, 2000, 0, 0),
     "fingerprint-4-bits": (16, 4, 32, 1, 16, 400, 0, 0),
+    "fingerprint-grown": (32, 11, 50, 1, 72, 131, 0, 2),
     "fingerprint-set": (32, 8, 40, 2, 8, 400, 1, 0),
 }
 STAGES = {
@@ -69,6 +71,7 @@ STAGES = {
 IN_THE_PAYLOAD = {  # what only a look at it finds
     "flipped-payload", "spare-bit", "balanced-flipped", "balanced-load", "balanced-padding",
     "balanced-list-count", "balanced-out-of-reach", "growing-flipped", "counting-flipped", "fuse-flipped",
+    "window-flipped", "window-slots", "window-line",
     "fingerprint-flipped", "fingerprint-set-of-copies", "fingerprint-copies", "fingerprint-state",
     "fingerprint-line", "fingerprint-rest", "fingerprint-after-the-rest",
 }  # fmt: skip
@@ -92,6 +95,7 @@ def test_no_golden_file_has_changed_or_gone() -> None:
         for family in (
             FILTERS,
             FUSED,
+            WINDOWS,
             SKETCHES,
             DISTINCT,
             HITTERS,

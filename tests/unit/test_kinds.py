@@ -165,6 +165,17 @@ def test_merge(kind: Kind, tmp_path: Path) -> None:
 
 
 @by_name(KINDS)
+def test_remove(kind: Kind, tmp_path: Path) -> None:
+    path = saved(kind, tmp_path)
+    done = command("remove", path, "-k", "never added")
+    if "remove" in kind.can and kind.family == "filters":
+        assert "1 key was not in it" in done.output, f"src/evenbins/cli/remove.py does not handle {kind.name}"
+    else:
+        assert done.exit_code == 1
+        assert kind.title in done.output
+
+
+@by_name(KINDS)
 def test_build(kind: Kind, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("a\nb\n")
     exact = kind.name == "multilevel-table"
@@ -243,7 +254,9 @@ def test_a_filter_lives_on_redis_or_says_why_not(kind: Kind, client: redis.Redis
         return
     where = "src/evenbins/cluster/_segments.py, POLICIES"
     for name in kind.policies:
-        more = {"policy": name} if len(kind.policies) > 1 else {}
+        more: dict[str, Any] = {"policy": name} if len(kind.policies) > 1 else {}
+        if "window" in kind.can:
+            more = {"capacity": 1000}
         if "fixed-set" in kind.can:
             with pytest.raises(ValueError, match=name):
                 RedisFilter.create(client, name, kind.cls.from_keys(["ant"]).plan)

@@ -10,6 +10,7 @@ import pickle
 import runpy
 import threading
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -414,6 +415,66 @@ def test_lease_comes_back_on_errors() -> None:
 
     asyncio.run(cancel())
     assert ring.stats().leases == 0
+
+
+def test_leases_with_weights_keep_the_bound_of_loads() -> None:
+    ring = HashRing(["a", "b"], epsilon=0.25, weights={"a": 3, "b": 1})
+    with contextlib.ExitStack() as under_way:
+        first = under_way.enter_context(ring.lease("key", weight=8))  # no other load: no node could
+        assert ring.stats().forced == 1
+        assert ring.lease_weights()[first] == 8
+        for i in range(200):
+            forced, before = ring.stats().forced, ring.lease_weights()
+            node = under_way.enter_context(ring.lease(i, weight=0.5))
+            share = {"a": Fraction(3, 4), "b": Fraction(1, 4)}
+            most = Fraction(5, 4) * (Fraction(sum(before.values())) + Fraction(1, 2))
+            keeps = {
+                name: (Fraction(load) + Fraction(1, 2)) / share[name] <= most for name, load in before.items()
+            }
+            if ring.stats().forced > forced:
+                assert not any(keeps.values())
+                assert node == min(before, key=lambda name: before[name] / share[name])
+            else:
+                assert keeps[node]
+        assert ring.lease_loads() != ring.lease_weights()
+    assert ring.lease_weights() == {"a": 0, "b": 0}
+    assert ring.stats().leases == 0
+
+
+def test_leases_with_and_without_weights() -> None:
+    ring = HashRing(["a"], limit=3)
+    with ring.lease(1), ring.lease(2, weight=2):
+        assert ring.lease_weights() == {"a": 3}
+        with pytest.raises(RingFullError, match="limit"):
+            ring.lease(3, weight=1e-6).acquire()
+        ring.lease(4).acquire()  # the third: it counts leases, not their loads
+    with pytest.raises(NoNodesError):
+        HashRing([]).lease(1, weight=2).acquire()
+    with pytest.raises(RingFullError, match="avoided"):
+        HashRing(["a"]).lease(1, weight=2, avoid=["a"]).acquire()
+    huge = HashRing(["a"])
+    leases = [huge.lease(i, weight=1e9) for i in range(9223)]
+    for lease in leases:
+        lease.acquire()
+    with pytest.raises(RingFullError, match="millionths"):
+        huge.lease(0, weight=1e9).acquire()
+    for bad in (0, -1, float("nan"), float("inf"), 1e10, 1e-7):
+        with pytest.raises(ValueError, match="weight"):
+            ring.lease(1, weight=bad)
+    with pytest.raises(TypeError, match="weight"):
+        ring.lease(1, weight="2")  # type: ignore[arg-type]
+
+
+def test_a_removed_node_takes_its_load_along() -> None:
+    ring = HashRing(["a", "b"], epsilon=0.25)
+    leases = [ring.lease(i, weight=2) for i in range(10)]
+    for lease in leases:
+        lease.acquire()
+    ring.remove_node("a")
+    assert ring.lease_weights()["b"] == 2 * sum(lease.node == "b" for lease in leases)
+    for lease in leases:
+        lease.release()
+    assert ring.lease_weights() == {"b": 0}
 
 
 def test_lease_by_hand() -> None:

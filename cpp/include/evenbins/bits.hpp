@@ -64,7 +64,7 @@ class Bits {
     return bits;
   }
 
-  Bits(Bits&& other) noexcept { swap(other); }
+  Bits(Bits&& other) noexcept { swap(other); }  // which is empty then
   Bits& operator=(Bits&& other) noexcept {
     swap(other);
     return *this;
@@ -85,6 +85,13 @@ class Bits {
     Bits fresh = zeroed(bytes_);
     std::memcpy(fresh.words_, words_, bytes_);
     return fresh;
+  }
+  // Returns the pages between two words to the system, those that lie in between as a whole: they are zero afterwards.
+  void release(uint64_t first, uint64_t end) {
+    constexpr uintptr_t kPage = uintptr_t{1} << 16;  // or any smaller power of two
+    const uintptr_t from = (reinterpret_cast<uintptr_t>(words_ + first) + kPage - 1) / kPage * kPage;
+    const uintptr_t to = reinterpret_cast<uintptr_t>(words_ + end) / kPage * kPage;
+    if (map_ != nullptr && from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
   }
   void clear() {
     for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, 0);

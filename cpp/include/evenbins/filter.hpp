@@ -8,6 +8,7 @@
 //     AddOutcome::full, keys_left    adding may fail for want of room; then nothing has changed
 //     SupportsRemoval                keys can be removed
 //     SupportsCounting, is_multiset  a key is in as often as it was added, and can be counted
+//     SupportsExpiry                 keys expire
 //     Concurrency                    whether look-ups may run while somebody writes
 //
 // Threads that add divide the memory, so that each part is written by one thread, in the order of the keys,
@@ -62,6 +63,10 @@ class ByRange {
   virtual bool is_overfull() const { return false; }
   virtual bool adds_every_item() const { return true; }  // or can never be overfull
   virtual void remove_items(const uint64_t* /*items*/, size_t /*n*/) {}
+  // Called by one thread around the adding of so many keys, at most keys_at_once(): how many are in afterwards.
+  virtual uint64_t keys_at_once() const { return std::numeric_limits<uint64_t>::max(); }
+  virtual void begin_items(uint64_t /*keys*/, uint32_t /*threads*/) {}
+  virtual void end_items(uint64_t /*keys*/) {}
 };
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
@@ -98,6 +103,14 @@ class SupportsCounting {
  public:
   virtual ~SupportsCounting() = default;
   virtual void count_many(const uint64_t* digests, size_t n, int64_t* out) const = 0;
+};
+
+// A filter whose keys expire by time.
+class SupportsExpiry {
+ public:
+  virtual ~SupportsExpiry() = default;
+  // What time it is from now on, in microseconds. Several threads may tell it, and others look keys up meanwhile.
+  virtual void tell_time(int64_t time) = 0;
 };
 
 // What look-ups may do while the filter changes. Writers take turns in both cases.
@@ -143,6 +156,14 @@ class Filter {
     return n;
   }
 
+  // A filter may grow as keys come. Keys of all sizes that it can have; whether growth is under way, part by part, in
+  // memory beside its bits; and the end of that, by threads, which needs the filter to itself. An error leaves it usable.
+  virtual uint64_t most_keys() const { return spec_.capacity; }
+  virtual bool grows() const { return false; }
+  virtual bool is_settled() const { return true; }
+  virtual void settle(uint32_t /*threads*/) {}
+  virtual uint64_t nbytes() const { return bits_.bytes(); }
+
   // How several threads can add to it at once; null: not in this way.
   virtual ByRange* by_range() { return nullptr; }
   virtual ByLevel* by_level() { return nullptr; }
@@ -150,6 +171,7 @@ class Filter {
   // Null: keys cannot be removed; cannot be counted.
   virtual SupportsRemoval* removal() { return nullptr; }
   virtual const SupportsCounting* counting() const { return nullptr; }
+  virtual SupportsExpiry* expiry() { return nullptr; }  // null: time does not matter
   // A key is in as often as it was added, so that a union with itself is another filter.
   virtual bool is_multiset() const { return false; }
 

@@ -30,6 +30,7 @@
 #include <atomic>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "evenbins/filter.hpp"
@@ -49,8 +50,19 @@ class FingerprintRest {
   void reserve(uint64_t fingerprints) { excess_.reserve(fingerprints); }
   void reserve_for(uint64_t threads) { reserve(kMostMoved * threads); }
 
+  void swap(FingerprintRest& other) noexcept {
+    std::swap(words_, other.words_);
+    std::swap(count_, other.count_);
+    std::swap(room_, other.room_);
+    excess_.swap(other.excess_);
+    beyond_.store(excess_.size(), std::memory_order_relaxed);
+    other.beyond_.store(other.excess_.size(), std::memory_order_relaxed);
+  }
+
   void add(uint64_t fingerprint) noexcept;
   bool remove(uint64_t fingerprint);
+  // Where the fingerprint first … last is that comes first, or null.
+  uint64_t* find(uint64_t first, uint64_t last);
   bool is_overfull() const { return beyond_.load(std::memory_order_relaxed) != 0; }
   std::span<const uint64_t> stored() const { return {words_, *count_}; }
   const std::vector<uint64_t>& excess() const { return excess_; }
@@ -82,21 +94,29 @@ class RefusedKeys {
   std::vector<Key> keys_;
 };
 
-class FingerprintFilter final : public Filter, public ByRange, public SupportsRemoval, public SupportsCounting {
+class FingerprintsDoNotFit : public std::runtime_error {
+ public:
+  FingerprintsDoNotFit() : std::runtime_error("the filter has no room for so many fingerprints") {}
+};
+
+// What becomes of two multisets, or of two sets (all but `add`).
+enum class SetOperation : uint8_t { add, unite, subtract, differ };
+
+class FingerprintFilter : public Filter, public ByRange, public SupportsRemoval, public SupportsCounting {
  public:
   static uint64_t payload_bytes(const Spec& spec);
   FingerprintFilter(Spec spec, Bits bits);
 
   size_t add_many(const uint64_t* digests, size_t n) override {
     refused_.clear();
-    return is_set_ ? loops_.add_new_many(view_, digests, n, nullptr) : loops_.add_many(view_, digests, n);
+    return is_set_ ? loops_->add_new_many(view_, digests, n, nullptr) : loops_->add_many(view_, digests, n);
   }
   size_t add_new_many(const uint64_t* digests, size_t n, uint8_t* out) override {
     refused_.clear();
-    return loops_.add_new_many(view_, digests, n, out);
+    return loops_->add_new_many(view_, digests, n, out);
   }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
-    loops_.contains_many(view_, digests, n, out);
+    loops_->contains_many(view_, digests, n, out);
   }
   uint64_t keys_left() const override { return view_.limit - view_.state[0]; }
 
@@ -105,12 +125,12 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   bool is_multiset() const override { return !is_set_; }
   SupportsRemoval* removal() override { return this; }
   const SupportsCounting* counting() const override { return is_set_ ? nullptr : this; }
-  bool remove(uint64_t digest) override { return loops_.remove(view_, digest); }
+  bool remove(uint64_t digest) override { return loops_->remove(view_, digest); }
   void remove_many(const uint64_t* digests, size_t n, uint8_t* out) override {
-    loops_.remove_many(view_, digests, n, out);
+    loops_->remove_many(view_, digests, n, out);
   }
   void count_many(const uint64_t* digests, size_t n, int64_t* out) const override {
-    loops_.count_many(view_, digests, n, out);
+    loops_->count_many(view_, digests, n, out);
   }
   Concurrency concurrency() const override { return Concurrency::readers_or_writer; }
 
@@ -139,15 +159,26 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
 
   uint64_t blocks() const { return view_.lines / (16 * view_.group); }
   // The fingerprints of a block, in ascending order; those of the next block are all larger.
-  void fingerprints(uint64_t block, std::vector<uint64_t>& out) const;
-  // Adds fingerprints as add_many adds their keys.
-  size_t add_fingerprints(const uint64_t* fingerprints, size_t n);
+  virtual void fingerprints(uint64_t block, std::vector<uint64_t>& out) const;
+  // Replaces the fingerprints by those of an operation. FingerprintsDoNotFit, and nothing has changed, if they are too
+  // many.
+  void combine(const Filter& other, SetOperation operation);
+  // Fills an empty filter with all fingerprints of another one, which has as many possible ones in more lines or fewer.
+  // If they do not fit, FingerprintsDoNotFit, and this filter is of no use.
+  void refill(const FingerprintFilter& from, uint32_t threads);
+
+ protected:
+  bool holds_the_same(const Filter& other) const override;
 
  private:
-  // A whole filter of this shape, block by block.
-  class Builder;
+  friend class GrowingFingerprintFilter;
+
   // A thread that adds, with memory for what its keys can push beyond the room of the rest.
   class Adding;
+
+  std::vector<uint64_t> combined(const Filter& other, SetOperation operation) const;
+  void swap_content(FingerprintFilter& other) noexcept;  // of the same semantics
+  OneKey own_one() const;                                // of this filter's lines
 
   bool is_set_;
   FingerprintView view_;
@@ -155,7 +186,7 @@ class FingerprintFilter final : public Filter, public ByRange, public SupportsRe
   RefusedKeys refused_;
   uint64_t adding_ = 0;            // threads, under the mutex of the rest
   uint64_t may_refuse_ = 0;        // keys that they work on, likewise
-  const FingerprintLoops& loops_;  // of the kernel in force when the filter was made
+  const FingerprintLoops* loops_;  // of the kernel in force when the filter was made
 };
 
 }  // namespace evenbins

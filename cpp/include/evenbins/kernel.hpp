@@ -19,6 +19,7 @@ struct BlockedLoops;
 struct BalancedLoops;
 struct CountingLoops;
 struct FingerprintLoops;
+struct WindowLoops;
 struct CountMinLoops;
 struct TableLoops;
 enum class Rule : uint8_t;
@@ -45,6 +46,7 @@ struct Kernel {
   const TableLoops& (*multilevel)(uint32_t slots, uint32_t key_words, uint32_t value_words);
   // The number of the first of n keys in a row that is (low, high), or n. A key has 1 or 2 words; of one it is `low`.
   uint32_t (*find_key)(const uint64_t* keys, uint32_t key_words, uint32_t n, uint64_t low, uint64_t high);
+  const WindowLoops& (*window)(uint32_t slot_bits);
 };
 
 // The kernel in force, and the ones this machine can run, slowest first.

@@ -25,6 +25,10 @@
 // here, whatever their quanta: integers in units of the finest decimal digit of any of them (wide.hpp), for weights
 // whose ratio is at most 10^30: then w < 10^48 < 2^160, W < 2^182, and both products are below 2^256.
 //
+// Leases have weights too, in units of a millionth. One with a weight keeps (load + x) / (w/W) ≤ (1+ε)·(L + x), where L is
+// the load of all; if no node can, the one with the least load / w takes it, and that is counted as forced. L + x is
+// below 2^63, the products below 2^275.
+//
 // State: an exact map digest → node (open addressing, entries in place), and for each node the digests it has. Two keys
 // of one 64-bit digest are one key here. The map stores a key's place among those of its node in 32 bits, so a node
 // holds at most 2^32 − 1 keys.
@@ -115,7 +119,7 @@ class Ring {
     bool live = false, down = false, draining = false, lazy = false;
     std::vector<uint32_t> slots;  // dense: slots; sparse: places; in the order taken
     std::vector<uint64_t> away;   // digests that were placed elsewhere when it went down
-    uint64_t leases = 0;
+    uint64_t leases = 0, lease_load = 0;
     uint32_t label = 0, rank = 0;  // whatever the owner of the ring calls it; its position in order()
     bool serving() const { return live && !down && !draining; }
   };
@@ -178,10 +182,15 @@ class Ring {
   void rebalance(uint64_t most, RingMoves& moves);
   void compact(RingMoves& moves);
 
-  // ---- leases: loads of their own, counted one by one
-  uint32_t lease(uint64_t digest, const uint32_t* avoid, size_t avoided);  // RingFull, NoNodes
-  void unlease(uint32_t id);
+  // ---- leases: loads of their own
+  static constexpr uint64_t kLeaseUnit = 1000000, kMostLeaseLoad = uint64_t{1} << 63;
+  // Of weight 1, within the limit of leases, counted one by one. RingFull, NoNodes.
+  uint32_t lease(uint64_t digest, const uint32_t* avoid, size_t avoided);
+  // By their load; RingFull only if nodes have caps, all are to be avoided, or the load of all is too large.
+  uint32_t lease(uint64_t digest, uint64_t load, const uint32_t* avoid, size_t avoided);
+  void unlease(uint32_t id, uint64_t load);
   uint64_t leases() const { return leases_; }
+  uint64_t forced_leases() const { return forced_leases_; }
 
   struct Counters {
     uint64_t moved = 0, placements = 0, searches = 0, draws = 0, longest = 0;
@@ -275,6 +284,11 @@ class Ring {
       return r.left * load < r.right * parts_[id];
     return total_ * (static_cast<unsigned __int128>(kBillion) * load) < nodes_[id].part * r.right;
   }
+  // Whether a node takes a lease of this load, by its weight among those that serve.
+  bool takes_load(uint32_t id, uint64_t load) const;
+  template <typename HasRoom>
+  uint32_t first_with_room(uint64_t digest, HasRoom&& has_room) const;
+  uint32_t count_lease(uint32_t id, uint64_t load);
   void find_even_limit(uint64_t n) const;
   void require_serving() const;
   std::string full_text(const char* what) const;
@@ -282,7 +296,9 @@ class Ring {
   uint32_t place(uint64_t digest, uint64_t n, uint32_t from = kNone);
   void count(uint64_t searches, uint64_t draws);
   void audit_placement(uint32_t id, uint64_t n, uint64_t load);  // a node of this load takes one of n
-  void put(KeyMapEntry& entry, uint32_t id) noexcept;            // needs room among the members
+  bool may_lease(uint32_t id, uint64_t load) const;
+  std::pair<Wide, Wide> weights_anew(const Node& node) const;
+  void put(KeyMapEntry& entry, uint32_t id) noexcept;  // needs room among the members
   void take_out(KeyMapEntry& entry) noexcept;
   void undo_moves(RingMoves& moves, size_t keep) noexcept;
   void move(KeyMapEntry& entry, uint32_t to, RingMoves& moves);
@@ -329,7 +345,7 @@ class Ring {
   KeyMap map_;                                    // position: among the members of the node
   std::unordered_map<uint64_t, uint32_t> homes_;  // digest → the node it returns to
   RingMoves lazy_moves_;
-  uint64_t leases_ = 0, version_ = 0;
+  uint64_t leases_ = 0, lease_load_ = 0, forced_leases_ = 0, version_ = 0;
   Counters counters_;     // without those that found a node at the first draw
   uint64_t at_once_ = 0;  // these
   Audit audit_;

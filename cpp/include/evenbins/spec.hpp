@@ -37,7 +37,8 @@ enum class Kind : uint32_t {
   heavy_hitters = 16,
   deduplicator = 17,
   fingerprint = 18,
-  fuse = 19
+  fuse = 19,
+  window = 20
 };
 
 // How positions follow from a digest.

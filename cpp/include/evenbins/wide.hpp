@@ -1,4 +1,4 @@
-// Exact arithmetic of weights: the decimal number that a double was written as, and unsigned integers of 256 bits.
+// Exact arithmetic of weights: the decimal number that a double was written as, and unsigned integers of 320 bits.
 //
 // 0.1 is a tenth here, not 3602879701896397 / 2^55: a weight is read as the shortest decimal that rounds to it, which
 // is what Python prints. It has at most 17 digits.
@@ -40,10 +40,10 @@ inline Decimal shortest_decimal(double x) {  // x > 0 and finite
   return d;
 }
 
-class Wide {  // modulo 2^256
+class Wide {  // modulo 2^320
  public:
   constexpr Wide() = default;
-  explicit constexpr Wide(uint64_t x) : limbs_{x, 0, 0, 0} {}
+  explicit constexpr Wide(uint64_t x) : limbs_{x} {}
 
   Wide& operator+=(const Wide& other) {
     unsigned __int128 sum = 0;
@@ -66,7 +66,7 @@ class Wide {  // modulo 2^256
   }
   Wide operator*(unsigned __int128 x) const {
     Wide high = *this * static_cast<uint64_t>(x >> 64);
-    high.limbs_ = {0, high.limbs_[0], high.limbs_[1], high.limbs_[2]};
+    high.limbs_ = {0, high.limbs_[0], high.limbs_[1], high.limbs_[2], high.limbs_[3]};
     return high += *this * static_cast<uint64_t>(x);
   }
   bool operator==(const Wide&) const = default;
@@ -75,11 +75,11 @@ class Wide {  // modulo 2^256
       if (limbs_[i] != other.limbs_[i]) return limbs_[i] < other.limbs_[i];
     return false;
   }
-  bool below(uint64_t x) const { return (limbs_[1] | limbs_[2] | limbs_[3]) == 0 && limbs_[0] < x; }
+  bool below(uint64_t x) const { return (limbs_[1] | limbs_[2] | limbs_[3] | limbs_[4]) == 0 && limbs_[0] < x; }
   uint64_t low() const { return limbs_[0]; }
 
  private:
-  std::array<uint64_t, 4> limbs_{};  // the lowest first
+  std::array<uint64_t, 5> limbs_{};  // the lowest first
 };
 
 // A number in units of 10^exponent: exact unless it is finer than that, then rounded up.

@@ -2,6 +2,7 @@
 
     evenbins build keys.txt -o keys.evb      lines ──▶ a filter in a file
     evenbins query keys.evb < lines          like grep: prints the lines that are in it
+    evenbins remove keys.evb old.txt         keys out of a filter that can remove
     evenbins inspect keys.evb                plan beside stats, blocks by their load, checks
     evenbins count lines                     the number of different lines; `top`: the most frequent
     evenbins dedup crawl/ -o urls.txt        the first of equal rows, in their order and format
@@ -52,6 +53,7 @@ _ROWS = (
     Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.study.commands.lab"),
     Row("merge", "Merge files into one with the keys of all.", "evenbins.cli.merge"),
     Row("query", "Print the lines that are in a filter.", "evenbins.cli.query"),
+    Row("remove", "Remove keys from a filter.", "evenbins.cli.remove"),
     Row("reproduce", "Repeat the papers' experiments.", "evenbins.study.commands.reproduce"),
     Row("route", "Pass HTTP requests on to replicas, by key.", "evenbins.cli.route"),
     Row("seed", "Write a new secret seed to a file.", "evenbins.cli.seed"),

@@ -86,7 +86,7 @@ class Maker:
 
     def for_dask(self, capacity: int | None) -> dict[str, Any]:
         """Return the arguments of `cluster.dask.build_files` that name this filter."""
-        if self.kind in ("counting", "fingerprint", "fuse", "growing"):
+        if self.kind in ("counting", "fuse", "growing"):
             raise click.ClickException(
                 f"--kind {self.kind} is built without --workers and --scheduler: leave out one of the two"
             )

@@ -56,7 +56,9 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
         if plan.hashes:
             facts.append(("hashes", f"{plan.hashes}" + ("" if usual else f" by {plan.hashing} hashing")))
         if plan.semantics is not None:
-            facts.append(("semantics", plan.semantics))
+            facts += _about_lines(plan, stats)
+        if plan.policy == "fuse":
+            facts += _about_slots(plan, stats)
     else:
         facts += _about_plan(plan.to_dict(), stats.to_dict())
     seed = structure.seed
@@ -177,6 +179,29 @@ def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]
         spilled = round(stats.spilled * stats.keys)
         facts.append(("list", f"{used:_} of {plan.overflow_limit:_} keys, {spilled:_} spilled"))
     return facts
+
+
+def _about_slots(plan: Any, stats: Any) -> list[tuple[str, str]]:
+    """Return the facts of a fuse filter."""
+    core, again = plan.core, f"{stats.retried:_} solved at a second attempt or later"
+    facts = [("slots", f"{plan.slots:_} of {plan.bits} bits"), ("blocks", f"{core.blocks:_}, {again}")]
+    if core.fingerprints:
+        facts.append(("holds", f"fingerprints, of {core.fingerprints:_} that there could be"))
+    return facts
+
+
+def _about_lines(plan: Any, stats: Any) -> list[tuple[str, str]]:
+    """Return the facts of a fingerprint filter's levels."""
+    sizes, of = [sum(level) for level in stats.loads], f"remainders of {plan.remainder_bits} bits"
+    facts = [
+        ("semantics", plan.semantics),
+        ("lines", f"{' + '.join(f'{size:_}' for size in sizes)} of 64 bytes, in three levels"),
+        ("slots", f"{plan.slots} in a line of level 1, {of}, {plan.quotients} quotients"),
+        ("rest", f"{round(stats.overflow * stats.keys):_} of at most {plan.overflow_limit:_} fingerprints"),
+    ]
+    if plan.policy == "window":
+        return [*facts, ("expired", f"{stats.expired:_} fingerprints that have not been swept out yet")]
+    return [*facts, ("different", f"{stats.distinct:_} fingerprints")]
 
 
 def _histogram(plan: FilterPlan, stats: FilterStats) -> list[str]:

@@ -14,6 +14,9 @@ filter to which the distinct keys were added in that order:
 
     filter.add_many(_core.shard_digests(np.unique(_core.shard_words(digest_many(keys)))), digests=True)
 
+A fingerprint filter that is a multiset gets every row, repeated ones too: it is the sum of the filters of the
+pieces. One that is a set is their union.
+
 Not the order of the digests themselves: a digest's leading bits are its block, so blocks would fill one
 after the other, the last of them with the list and the budget used up, and the plan's predictions, made for
 keys in any order, would not hold.
@@ -95,7 +98,8 @@ def build(
     column
         Of a dataframe, of Parquet, CSV, or of the items of a bag; not needed if there is one.
     policy, fpr, bits_per_key, seed, plan
-        As for the filters; `policy=None` is the best balanced one. `plan`: hashes, block_bits, reads, …
+        As for the filters; `policy=None` is the best balanced one. `plan`: hashes, block_bits, reads,
+        semantics, …
     keys
         Distinct keys to plan for. None: the number of rows (Parquet knows it; otherwise a first pass counts).
         "distinct": estimated in a first pass, which reads and hashes everything; 2 % are added.
@@ -187,16 +191,22 @@ def _merge_into(plan: FilterPlan, found: Sequence[tuple[Words, int]], path: str)
     return rows
 
 
-def _words(parts: Sequence[Any], column: str | None, seed: int, cuts: Sequence[int]) -> list[Any]:
-    """Return the distinct words of some parts, sorted, cut into ranges; and the number of rows."""
+def _words(
+    parts: Sequence[Any], column: str | None, seed: int, cuts: Sequence[int], copies: bool
+) -> list[Any]:
+    """Return the words of some parts, sorted, cut into ranges; and the number of rows."""
     found, rows = [np.empty(0, dtype=np.uint64)], 0
     for part in parts:
         for batch in key_batches(part, column):
             rows += count_of(batch)
             found.append(_core.shard_words(np.ravel(digest_many(batch, seed))))
-    words = _distinct(found)
+    words = _ordered(found, copies)
     ends = [0, *np.searchsorted(words, np.array(cuts, dtype=np.uint64)).tolist(), len(words)]
     return [*(words[a:b] for a, b in pairwise(ends)), rows]
+
+
+def _ordered(words: Sequence[Words], copies: bool) -> Words:
+    return np.sort(np.concatenate(words)) if copies else _distinct(words)
 
 
 def _distinct(words: Sequence[Words]) -> Words:
@@ -211,7 +221,7 @@ def _fill(
     plan: FilterPlan, shards: int, first: int, last: int, pieces: Sequence[Words], target: str | None
 ) -> list[Any]:
     """Fill the shards first … last-1 from the words of their range; write them if there is a target."""
-    words = _distinct(pieces)
+    words = _ordered(pieces, plan.semantics == "multiset")
     ends = np.searchsorted(
         words, np.array([_begin(s, shards) for s in range(first + 1, last)], dtype=np.uint64)
     )
@@ -268,7 +278,12 @@ class _Job:
         self.in_shards = shards is not None or shard_bytes is not None
         self.request = {**plan, "shards": shards if self.in_shards else 1, "shard_bytes": shard_bytes}
         trial = keys if isinstance(keys, int) else 2**20 if self.in_shards else 1
-        plan_sharded(trial, **self.request)  # refused now, not after reading for an hour
+        trial_plan = plan_sharded(trial, **self.request)  # refused now, not after reading for an hour
+        if keys == "distinct" and trial_plan.shard.semantics == "multiset":
+            raise ValueError(
+                'keys must not be "distinct" for a multiset of fingerprints, which holds every row: leave it '
+                'out, or pass semantics="set"'
+            )
         self.parts = _parts(collection, column, format)
         if not self.parts:
             raise ValueError("the collection has no partition with keys: pass one that has, or other files")
@@ -324,7 +339,7 @@ class _Job:
     def _by_words(
         self, engine: _Engine, plan: ShardedPlan, groups: Sequence[Sequence[Any]]
     ) -> tuple[BaseFilter | ShardedFilter, int]:
-        shards = plan.shards
+        shards, copies = plan.shards, plan.shard.semantics == "multiset"
         ranges = min(shards, GROUPS * engine.workers)
         firsts = [i * shards // ranges for i in range(ranges + 1)]
         cuts = [_begin(first, shards) for first in firsts[1:-1]]
@@ -332,7 +347,7 @@ class _Job:
         if self.in_shards and self.output is not None:
             target = begin_directory(os.path.abspath(self.output))
         try:
-            words = [engine.task(_words, group, self.column, self.seed, cuts) for group in groups]
+            words = [engine.task(_words, group, self.column, self.seed, cuts, copies) for group in groups]
             name = None if target is None else os.fspath(target)
             filled = [
                 engine.task(_fill, plan.shard, shards, a, b, [each[i] for each in words], name)

@@ -259,7 +259,7 @@ class HashRing:
         with self._lock:
             return {name: self._loads[name] for name in self._conf}
 
-    def _lease(self, key: Any, avoid: Sequence[str]) -> tuple[str, int]:  # called by Lease
+    def _lease(self, key: Any, avoid: Sequence[str], units: int) -> tuple[str, int]:  # called by Lease
         assert self._rate is not None
         with self._lock:
             allowed = self._rate * (sum(self._loads[name] for name in self._counts) + 1)
@@ -272,7 +272,7 @@ class HashRing:
                     return name, number
         raise NoNodesError("no node has points on the ring: use add_node")
 
-    def _unlease(self, number: int) -> None:  # called by Lease
+    def _unlease(self, number: int, units: int) -> None:  # called by Lease
         with self._lock:
             self._loads[self._leases.pop(number)] -= 1
 

@@ -100,7 +100,7 @@ def lookup_ns(plan: Any) -> float:
     """
     lookup = getattr(plan, "shard", plan)  # of a filter in shards: the same reads, in more memory
     more = (lookup.reads + lookup.miss_reads) / 2 - 1
-    by_runs = lookup.policy == "fingerprint"
+    by_runs = lookup.policy in ("fingerprint", "window")
     cached, ns = 0.0, KEY_NS
     for size, reads in READS:
         if lookup.block_bits is None and not by_runs:

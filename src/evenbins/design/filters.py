@@ -27,6 +27,7 @@ from evenbins.filters.base import BaseFilter, build, class_for
 from evenbins.filters.blocked import plan_blocked
 from evenbins.filters.growing import GrowingFilter
 from evenbins.filters.plan import FilterPlan, keywords_of, planner_of
+from evenbins.filters.stage_plans import StageRequest, keys_of_stage
 from evenbins.structure import kind_of_policy
 from evenbins.theory.balanced_request import Request as BalancedRequest
 
@@ -96,14 +97,16 @@ class GrowingDesign(FilterDesign):
     Attributes
     ----------
     promised : the rate of the filter, however much it grows
+    first : the keys that were asked for
     """
 
     promised: float
+    first: int
 
     def build(self, keys: object = None) -> GrowingFilter:
         """Build the growing filter, whose first stage has as many keys as were asked for."""
         made = GrowingFilter(
-            self.promised, first=self.plan.keys, policy=self.policy, block_bits=self.plan.block_bits or 512,
+            self.promised, first=self.first, policy=self.policy, block_bits=self.plan.block_bits or 512,
             seed=self.plan.seed,
         )  # fmt: skip
         return _with_keys(made, keys)
@@ -155,8 +158,11 @@ def filter(
         or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
         "deletions" fingerprint and counting filters are proposed; without they are not: what is removed must
         have been added, or other keys are lost. With "fixed set" fuse filters are, which are built from all
-        keys at once: `build(keys)`. With "unknown size" `build` returns a `GrowingFilter` whose first stage
-        holds `keys` keys. A need that no kind of filter meets raises an error that names the nearest.
+        keys at once: `build(keys)`. With "window" window filters of the last `keys` additions are, of which
+        as many may be different; `plan_window` plans for a window of time. With "unknown size" `build`
+        returns a `GrowingFilter` whose first stage holds `keys` keys, or 256 times as many if it is a
+        fingerprint filter, which doubles by itself. A need that no kind of filter meets raises an error that
+        names the nearest.
     policies
         Only these; by default all that can do what is needed.
     cost
@@ -247,7 +253,7 @@ def designs_for(
     found, refused = [], []
     for policy in wanted:
         try:
-            found.append(_planned(goal, policy))
+            found.append(_first_stage(goal, policy) if grows else _planned(goal, policy))
         except _UnfitError as error:
             refused.append(f"{policy}: {error}")
     if asked.by_rate and asked.bits_per_key is not None:
@@ -259,7 +265,8 @@ def designs_for(
     if not found:
         raise ValueError("no design meets the request. " + "; ".join(refused))
     marked = with_marks(found, respects_of(asked.by_rate))
-    designs = [GrowingDesign(*each, promised) if grows else FilterDesign(*each) for each in marked]
+    first = arguments.capacity(asked.keys)
+    designs = [GrowingDesign(*each, promised, first) if grows else FilterDesign(*each) for each in marked]
     return FilterDesigns(sorted(designs, key=order), shown | {"cost": cost})
 
 
@@ -280,6 +287,14 @@ def _planned(asked: Request, policy: str) -> FilterPlan:
     if policy == "standard" and asked.reads is not None and plan.reads > asked.reads >= 1:
         plan = planner(asked.keys, hashes=math.floor(asked.reads), **options)
     return _within(asked, plan)
+
+
+def _first_stage(asked: Request, policy: str) -> FilterPlan:
+    """Plan the first stage of a growing filter; a fingerprint filter grows by itself."""
+    if policy != "fingerprint":
+        return _planned(asked, policy)
+    first = keys_of_stage(policy, arguments.capacity(asked.keys))
+    return _within(asked, StageRequest(policy, first, arguments.rate(asked.fpr), 512).plan(asked.seed))
 
 
 def _within(asked: Request, plan: FilterPlan) -> FilterPlan:

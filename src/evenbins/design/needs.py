@@ -3,8 +3,9 @@
     needs ──▶ capabilities, as `structure.KINDS` names them ──▶ the policies of the kinds that have them all
 
 A kind that is made for one need (removal, windows, fixed sets) takes more memory or can do less than the
-others, so it is proposed only where that need is named. A kind that is registered later is found without a
-change here.
+others, so it is proposed only where that need is named; fingerprint filters, from which keys can be removed,
+also where the size is unknown, since they grow by themselves. A kind that is registered later is found
+without a change here.
 """
 
 from __future__ import annotations
@@ -18,15 +19,13 @@ __all__ = ["NEEDS", "capabilities_of", "policies_for"]
 
 _SYNONYMS = {"deletions": "remove", "unknown-size": "grow", "shared": "redis"}
 _NEAREST = {
-    "window": 'a FingerprintFilter from which expired keys are removed (needs=["deletions"]), or two '
-    "filters in turn, of which the older is dropped when the younger is full",
     "on-disk": "the file of any filter, which evenbins.open maps without reading it whole: leave the need "
     "out; or a PagedTable, which holds the keys exactly and reads one page per look-up",
 }
-NEEDS = ("merge", "remove", "grow", "shard", "redis", "dask", "fixed-set", *_NEAREST)
+NEEDS = ("merge", "remove", "grow", "shard", "redis", "dask", "fixed-set", "window", *_NEAREST)
 """What can be needed, as the registry names it."""
 _SPECIAL = frozenset(
-    {"remove", "fixed-set", *_NEAREST}
+    {"remove", "fixed-set", "window", *_NEAREST}
 )  # kinds with one of these are proposed only where it is needed
 _BY_OR = ("standard", "blocked", "fill", "two-choice")
 
@@ -66,7 +65,8 @@ def policies_for(needs: Sequence[str], policies: Sequence[str] | None) -> list[s
             )
     able = [kind for kind in kinds if needed <= kind.can]
     if policies is None:
-        wanted = [policy for kind in able if not _SPECIAL & kind.can - needed for policy in kind.policies]
+        special = _SPECIAL - {"remove"} if "grow" in needed else _SPECIAL
+        wanted = [policy for kind in able if not special & kind.can - needed for policy in kind.policies]
     else:
         wanted = [policy for policy in policies if kind_of_policy(policy) in able]
     if "merge" in needed:

@@ -6,6 +6,7 @@
     counting   CountingBloomFilter   counters instead of bits: keys can be removed
     fingerprint  FingerprintFilter   fingerprints in cache lines: keys can be removed, in few bits
     fuse       FuseFilter            a set that never changes: the fewest bits of all, three memory reads
+    window     WindowFilter          keys expire when a time, or a number of additions, has passed
     growing    GrowingFilter         stages for a number of keys that nobody knows
     sharded    ShardedFilter         one filter in many files
 
@@ -23,12 +24,8 @@ if TYPE_CHECKING:
     from evenbins.filters.base import build
     from evenbins.filters.blocked import BlockedBloomFilter, BlockedPlan, BlockedStats, plan_blocked
     from evenbins.filters.counting import CountingBloomFilter, CountingPlan, CountingStats, plan_counting
-    from evenbins.filters.fingerprint import (
-        FingerprintFilter,
-        FingerprintPlan,
-        FingerprintStats,
-        plan_fingerprint,
-    )
+    from evenbins.filters.fingerprint import FingerprintFilter
+    from evenbins.filters.fingerprint_plan import FingerprintPlan, FingerprintStats, plan_fingerprint
     from evenbins.filters.fuse import FuseFilter, FusePlan, FuseStats, plan_fuse
     from evenbins.filters.growing import GrowingFilter, GrowingPlan
     from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
@@ -36,14 +33,16 @@ if TYPE_CHECKING:
     from evenbins.filters.sharded import ShardedFilter
     from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded
     from evenbins.filters.standard import BloomFilter, StandardPlan, plan_standard
+    from evenbins.filters.window import WindowFilter, WindowPlan, WindowStats, plan_window
 
 __all__ = [
     "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
     "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
     "FilterPlan", "FilterStats", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "FuseFilter",
     "FusePlan", "FuseStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
-    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting",
-    "plan_fingerprint", "plan_fuse", "plan_of_core", "plan_sharded", "plan_standard",
+    "ShardedPlan", "StandardPlan", "WindowFilter", "WindowPlan", "WindowStats", "build", "plan_balanced",
+    "plan_blocked", "plan_counting", "plan_fingerprint", "plan_fuse", "plan_of_core",
+    "plan_sharded", "plan_standard", "plan_window",
 ]  # fmt: skip
 
 _HOMES = {
@@ -51,7 +50,8 @@ _HOMES = {
     "base": "build",
     "blocked": "BlockedBloomFilter BlockedPlan BlockedStats plan_blocked",
     "counting": "CountingBloomFilter CountingPlan CountingStats plan_counting",
-    "fingerprint": "FingerprintFilter FingerprintPlan FingerprintStats plan_fingerprint",
+    "fingerprint": "FingerprintFilter",
+    "fingerprint_plan": "FingerprintPlan FingerprintStats plan_fingerprint",
     "fuse": "FuseFilter FusePlan FuseStats plan_fuse",
     "growing": "GrowingFilter GrowingPlan",
     "plan": "FilterPlan FilterStats plan_of_core",
@@ -59,6 +59,7 @@ _HOMES = {
     "sharded": "ShardedFilter",
     "sharded_plan": "ShardedPlan plan_sharded",
     "standard": "BloomFilter StandardPlan plan_standard",
+    "window": "WindowFilter WindowPlan WindowStats plan_window",
 }
 
 __getattr__ = lazy_names(globals(), _HOMES)

@@ -261,6 +261,10 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
+    def _as_large(self, other: Self, _verb: str) -> Self:
+        """Return a filter to merge with this one in its size, where filters have several."""
+        return other
+
     def __ior__(self, other: Self) -> Self:
         if isinstance(other, type(self)):
             require_same_plan(self, other, "merge")

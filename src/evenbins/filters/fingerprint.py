@@ -12,8 +12,11 @@ function of that multiset: the same keys leave the same bytes, whatever the orde
 and whatever was added and removed in between. `==` compares the fingerprints.
 
     semantics="multiset"   every add stores a copy; remove, count and `+` (the sum)
-    semantics="set"        a fingerprint is stored once, and stays; `|` (the union). Removal would lose a key
-                           whenever two keys share a fingerprint
+    semantics="set"        a fingerprint is stored once, and stays; `|`, `-` and `^`, exact. Removal would
+                           lose a key whenever two keys share a fingerprint
+
+Fingerprints stay the same when the lines double and each remainder loses a bit: a filter with `max_capacity`
+grows that way as it fills, without its keys (cpp/include/evenbins/fingerprint_growth.hpp).
 
 Copies take room: a filter holds `capacity` of them. Many copies of the same keys fill their lines, and go to
 the overflow list, which is short: with every key twice, plan for half as many again, or use a set.
@@ -24,9 +27,7 @@ theory/fingerprint.py predicts what the levels hold, and what a look-up reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, SupportsFloat, SupportsIndex
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,199 +36,25 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins.filters.base import BaseFilter, planned_by
+from evenbins.filters.fingerprint_levels import measured_levels
+from evenbins.filters.fingerprint_plan import (
+    SEMANTICS,
+    FingerprintCore,
+    FingerprintPlan,
+    FingerprintStats,
+    plan_fingerprint,
+)
 from evenbins.filters.from_keys import number_of
-from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats
+from evenbins.filters.fuse import FuseFilter, FuseKeys
 from evenbins.filters.set_algebra import require_same_plan
+from evenbins.structure import refuse_damaged
 from evenbins.theory import fingerprint as theory
 from evenbins.theory import fingerprint_design as design
+from evenbins.theory.fuse import MAX_REMAINDER
 
-__all__ = [
-    "FingerprintCore", "FingerprintFilter", "FingerprintPlan", "FingerprintStats", "plan_fingerprint",
-]  # fmt: skip
+__all__ = ["FingerprintFilter"]
 
-SEMANTICS = ("multiset", "set")
-
-
-class FingerprintCore(NamedTuple):
-    """The integers of a fingerprint filter.
-
-    Attributes
-    ----------
-    lines : lines of level 1
-    remainder : bits of a remainder
-    quotients : quotients of a line of level 1
-    group : lines of level 1 for each line of level 2
-    rest : fingerprints that the overflow list holds
-    limit : copies that the filter holds
-    set : 1 if each fingerprint is stored once, 0 for a multiset
-    doublings : how often the filter may still double
-    """
-
-    lines: int
-    remainder: int
-    quotients: int
-    group: int
-    rest: int
-    limit: int
-    set: int
-    doublings: int
-
-    @property
-    def shape(self) -> design.Shape:
-        """The integers that the law needs."""
-        return design.Shape(*self[:5])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FingerprintPlan(FilterPlan):
-    """The plan of a fingerprint filter.
-
-    Attributes
-    ----------
-    semantics : "multiset" or "set"
-    remainder_bits, quotients, slots : of a line of level 1
-    lines, group : lines of level 1, and how many of them share one of level 2
-    shares : of the keys that are in level 1, level 2, level 3 and the overflow list
-    overflow, overflow_limit : share of the keys on the overflow list, and how many it holds at most
-    fill : share of the slots of level 1 in use
-    """
-
-    _core_names = FingerprintCore._fields
-    _in_one_line = ("policy", "keys", "bits_per_key", "semantics", "fpr", "reads", "miss_reads", "nbytes")
-
-    semantics: str = field(compare=False)
-    remainder_bits: int = field(compare=False)
-    quotients: int = field(compare=False)
-    slots: int = field(compare=False)
-    lines: int = field(compare=False)
-    group: int = field(compare=False)
-    shares: tuple[float, ...] = field(compare=False)
-    overflow: float = field(compare=False)
-    overflow_limit: int = field(compare=False)
-    core: FingerprintCore
-
-    @classmethod
-    def of_core(cls, policy: str, core: Sequence[int], keys: int, seed: int, hashing: str) -> FingerprintPlan:
-        """Check the integers of a core and predict a filter with them.
-
-        With more keys than the filter holds, only the rate is for all of them.
-        """
-        checked = _checked_core(core)
-        shape = checked.shape
-        stored = min(keys, checked.limit)
-        if checked.set:
-            stored = max(round(shape.fingerprints * theory.fpr(stored, shape.fingerprints)), 1)
-        law = theory.law(stored, *shape[:4])
-        slots = theory.slots(checked.remainder, checked.quotients)
-        return cls(
-            keys=keys,
-            policy="fingerprint",
-            bits_per_key=8 * shape.nbytes / keys,
-            semantics=SEMANTICS[checked.set],
-            remainder_bits=checked.remainder,
-            quotients=checked.quotients,
-            slots=slots,
-            lines=checked.lines,
-            group=checked.group,
-            shares=law.shares,
-            overflow=law.shares[-1],
-            overflow_limit=checked.rest,
-            fpr=theory.fpr(keys, shape.fingerprints),
-            reads=law.reads,
-            miss_reads=law.miss_reads,
-            fill=law.shares[0] * stored / (checked.lines * slots),
-            nbytes=shape.nbytes,
-            hashing="lanes",
-            seed=seed,
-            core=checked,
-        )
-
-    @property
-    def load_unit(self) -> str:
-        """What the load of a line counts."""
-        return "keys"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FingerprintStats(FilterStats):
-    """What a fingerprint filter measures on itself; `keys` and `fpr` are exact.
-
-    Attributes
-    ----------
-    keys, distinct : fingerprints in the filter, copies counted; and different ones
-    fpr : different fingerprints over all that there could be
-    shares : of the copies that are in level 1, level 2, level 3 and the overflow list
-    overflow : share of the copies on the overflow list
-    fill : share of the slots of level 1 in use
-    loads : for levels 1, 2 and 3, how many lines hold 0, 1, 2, … fingerprints
-    """
-
-    distinct: int
-    shares: tuple[float, ...]
-    overflow: float
-    loads: tuple[tuple[int, ...], ...]
-
-
-def plan_fingerprint(
-    capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *, bits_per_key: float | None = None,
-    semantics: str = "multiset", seed: int = 0,
-) -> FingerprintPlan:  # fmt: skip
-    """Plan a fingerprint filter: the fewest bits for `fpr`, or the lowest rate for `bits_per_key`.
-
-    Parameters and errors are those of `FingerprintFilter`.
-
-    Examples
-    --------
-    >>> plan = plan_fingerprint(10_000_000, fpr=1e-6)
-    >>> f"{plan.bits_per_key:.1f} bits, {plan.reads:.2f} reads, {plan.miss_reads:.2f} of an absent key"
-    '27.1 bits, 1.05 reads, 1.01 of an absent key'
-    """
-    keys = arguments.capacity(capacity)
-    rate, per_key = arguments.goal(fpr, bits_per_key)
-    remedy = 'Pass "multiset" to remove keys, "set" for keys that come again'
-    meaning = arguments.one_of("semantics", semantics, SEMANTICS, remedy)
-    seed = arguments.seed(seed)
-    if per_key is None:
-        shape = design.fewest_bits(keys, rate)
-        if shape is None:
-            most = 2.0 * keys / design.MAX_FINGERPRINTS
-            raise arguments.error("fpr", f"at least {most:.1g} for {keys} keys", fpr, "Pass a higher rate")
-    else:
-        shape = design.lowest_rate(keys, per_key * keys) or _smallest(keys, per_key)
-    arguments.check_total(8 * shape.nbytes, "fpr" if per_key is None else "bits_per_key", per_key or rate)
-    core = (*shape, design.copies_limit(keys), SEMANTICS.index(meaning), 0)
-    return FingerprintPlan.of_core("fingerprint", core, keys, seed, "lanes")
-
-
-def _smallest(keys: int, bits_per_key: float) -> design.Shape:
-    """Return the smallest shape, for bits that are fewer by less than a block; else raise ArgumentError."""
-    shape = design.fewest_bits(keys, 0.5)
-    assert shape is not None
-    block = 8 * design.LINE_BYTES * (theory.MAX_GROUP * (shape.group + 1) + 1)
-    if 8 * shape.nbytes - bits_per_key * keys > block + 64 * shape.rest:
-        least = f"at least {8 * shape.nbytes / keys:.3g} for {keys} keys"
-        raise arguments.error("bits_per_key", least, bits_per_key, "Pass more bits, or use BloomFilter")
-    return shape
-
-
-def _checked_core(core: Sequence[int]) -> FingerprintCore:
-    lines, remainder, quotients, group, rest, limit, is_set, doublings = core
-    most = arguments.MAX_CAPACITY
-    remainder = arguments.integer("core[1] (remainder)", remainder, 4, 28, OF_CORE)
-    quotients = arguments.integer("core[2] (quotients)", quotients, 32, 64, OF_CORE)
-    group = arguments.integer("core[3] (group)", group, 1, theory.MAX_GROUP, OF_CORE)
-    lines = arguments.integer("core[0] (lines)", lines, 1, most, OF_CORE)
-    if lines % (theory.MAX_GROUP * group):
-        raise arguments.error("core[0] (lines)", "a multiple of 16 * group", lines, OF_CORE)
-    if lines * quotients << remainder > design.MAX_FINGERPRINTS:
-        raise arguments.error("core[0] (lines)", "few enough for 2**63 fingerprints", lines, OF_CORE)
-    return FingerprintCore(
-        lines, remainder, quotients, group,
-        arguments.integer("core[4] (rest)", rest, 0, most, OF_CORE),
-        arguments.integer("core[5] (limit)", limit, 1, most, OF_CORE),
-        arguments.integer("core[6] (set)", is_set, 0, 1, OF_CORE),
-        arguments.integer("core[7] (doublings)", doublings, 0, remainder - 4, OF_CORE),
-    )  # fmt: skip
+_BLOCKS_AT_ONCE = 64  # whose fingerprints are in memory when a filter is frozen: half a million
 
 
 class FingerprintFilter(BaseFilter):
@@ -250,7 +77,11 @@ class FingerprintFilter(BaseFilter):
     semantics
         "multiset": every `add` stores a copy, keys can be removed and counted, `+` adds two filters. Keys
         that come many times fill the overflow list long before `capacity` is reached. "set": adding a key
-        that is present changes nothing, keys stay, and `|` unites two filters.
+        that is present changes nothing, keys stay, and `|`, `-` and `^` combine two filters.
+    max_capacity
+        The filter doubles as it fills, up to so many keys, and `fpr` or `bits_per_key` are those that it has
+        then. It begins with `capacity` keys or up to twice as many. Nothing is lost or read twice on the way,
+        and an `add` moves a few kilobytes at most.
 
     Examples
     --------
@@ -279,9 +110,26 @@ class FingerprintFilter(BaseFilter):
     def _numbers(self) -> FingerprintCore:
         return FingerprintCore(*self._core)
 
+    @property
+    def plan(self) -> FingerprintPlan:
+        """The design, and what it predicts; of a filter that grows, at its present size."""
+        plan: Any = getattr(self, "_cached_plan", None)
+        core = self._numbers
+        if plan is None or plan.core != core:
+            plan = FingerprintPlan.of_core(self._policy, core, self._capacity, self._seed, "lanes")
+            self._cached_plan = plan
+        return plan  # type: ignore[no-any-return]
+
+    @property
+    def max_capacity(self) -> int:
+        """The number of keys that the filter can grow to: `capacity` if it does not grow."""
+        return self._most_keys
+
     def _shown(self) -> list[tuple[str, object]]:
         plan = self.plan
-        names = ("fpr", "bits_per_key", "semantics", "nbytes")
+        names = ["fpr", "bits_per_key", "semantics", "nbytes"]
+        if plan.core.doublings:
+            names.insert(0, "max_capacity")
         return [("capacity", plan.keys), *((name, getattr(plan, name)) for name in names)]
 
     @property
@@ -315,7 +163,7 @@ class FingerprintFilter(BaseFilter):
         evenbins.FilterFullError: the filter holds 100 of at most 101 keys: 50 more do not fit, and none ...
         """
         whole = hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__")
-        limit, copies = self._numbers.limit, self._state()[0]
+        limit, copies = self._last_limit, self._state()[0]
         if whole and not self._numbers.set and (rows := number_of(keys)) > limit - copies:
             raise _full(
                 f"the filter holds {copies} of at most {limit} keys: {rows} more do not fit, and none was "
@@ -335,6 +183,12 @@ class FingerprintFilter(BaseFilter):
                 f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
                 "full, as it is with many copies of the same keys. Plan for more keys"
             ) from None
+
+    @property
+    def _last_limit(self) -> int:
+        """How many copies it holds at most, when it has grown as far as it can."""
+        core = self._numbers
+        return design.copies_limit(core.last_keys) if core.doublings else core.limit
 
     def _take_out(self, keys: object, error: Any, digests: bool, threads: int | None) -> None:
         """Take out again what a call has added: its first keys, of a set those that were new."""
@@ -435,15 +289,10 @@ class FingerprintFilter(BaseFilter):
         if not isinstance(other, type(self)):
             return NotImplemented
         self._require_multiset("+", "it holds a fingerprint once. Use |")
-        require_same_plan(self, other, "add")
-        return self._joined(other)
+        return self._joined(other, "add")
 
     def __add__(self, other: Self) -> Self:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        total = self.copy()
-        total += other
-        return total
+        return self.copy().__iadd__(other)
 
     def __ior__(self, other: Self) -> Self:
         if not isinstance(other, type(self)):
@@ -453,62 +302,197 @@ class FingerprintFilter(BaseFilter):
                 "a multiset has no |: a key that both filters hold could be one key or two. Use +, which "
                 'adds the copies, or filters with semantics="set"'
             )
-        require_same_plan(self, other, "merge")
-        return self._joined(other)
+        return self._joined(other, "merge")
 
-    def _joined(self, other: Self) -> Self:
-        """Merge a filter of the same plan; FilterFullError, and nothing has changed, if it does not fit."""
-        try:
-            self._merge(other)
-        except ValueError:
-            if self._read_only:
-                raise
-            raise _full(
-                "the fingerprints of both filters do not fit in one: it holds at most "
-                f"{self._numbers.limit}, and {self._numbers.rest} of them on its overflow list. Plan both "
-                "for more keys"
-            ) from None
+    def __isub__(self, other: Self) -> Self:
+        """Remove the fingerprints that the other set has: exactly those of the keys in one and not the other.
+
+        A key that shares its fingerprint with one of the other filter goes as well.
+        """
+        return self._less(other, "-", symmetric=False) if isinstance(other, type(self)) else NotImplemented
+
+    def __sub__(self, other: Self) -> Self:
+        return self.copy().__isub__(other)
+
+    def __ixor__(self, other: Self) -> Self:
+        """Keep the fingerprints that one of the two sets has."""
+        return self._less(other, "^", symmetric=True) if isinstance(other, type(self)) else NotImplemented
+
+    def __xor__(self, other: Self) -> Self:
+        return self.copy().__ixor__(other)
+
+    def _less(self, other: Self, symbol: str, *, symmetric: bool) -> Self:
+        if not self._numbers.set:
+            raise TypeError(
+                f"a multiset has no {symbol}: copies of different keys could not be told apart. Use +, and "
+                'remove_many for keys that are known, or filters with semantics="set"'
+            )
+        while not _core.subtract_fingerprints(self, self._sized_as(other, "subtract"), symmetric):
+            if not _core.grow_fingerprints(self):
+                raise self._does_not_fit()
         return self
 
+    def _joined(self, other: Self, verb: str) -> Self:
+        """Merge a filter of the same plan; FilterFullError, and nothing has changed, if it does not fit."""
+        while True:
+            source = self._sized_as(other, verb)
+            try:
+                self._merge(source)
+            except ValueError:
+                if self._read_only:
+                    raise
+                if not _core.grow_fingerprints(self):
+                    raise self._does_not_fit() from None
+            else:
+                return self
+
+    def _sized_as(self, other: Self, verb: str) -> Self:
+        """Return the other filter in the larger of the two sizes, and let this one grow to it.
+
+        ValueError if their plans differ in more than how far they have grown.
+        """
+        other._refuse_damaged()
+        mine, theirs = self._numbers, other._numbers
+        behind = mine.doublings - theirs.doublings
+        for _ in range(behind):
+            mine = mine.resized(design.doubled)[1]
+        for _ in range(-behind):
+            theirs = theirs.resized(design.doubled)[1]
+        if mine != theirs or self._seed != other._seed:
+            require_same_plan(self, other, verb)
+        for _ in range(behind):
+            _core.grow_fingerprints(self)
+        for _ in range(-behind):
+            other = other.doubled()
+        return other
+
+    def _as_large(self, other: Self, _verb: str) -> Self:
+        """Return a set to merge with this one, both in a size that certainly holds the keys of both."""
+        other = self._sized_as(other, _verb)
+        while self._state()[0] + other._state()[0] > self._numbers.limit and _core.grow_fingerprints(self):
+            other = self._sized_as(other, _verb)
+        return other
+
+    def _does_not_fit(self) -> Exception:
+        return _full(
+            "the fingerprints of both filters do not fit in one: it holds at most "
+            f"{self._numbers.limit}, and {self._numbers.rest} of them on its overflow list. Plan both "
+            "for more keys"
+        )
+
     def _items_with(self, other: Self) -> tuple[float, float, float]:
-        require_same_plan(self, other, "compare")
-        both = self.copy()._joined(other)
+        both = self.copy()._joined(other, "compare")
         return self.approx_items(), other.approx_items(), both.approx_items()
+
+    def _refuse_damaged(self) -> None:
+        refuse_damaged(self)  # other lines are built from its fingerprints
 
     def _require_multiset(self, what: str, why: str) -> None:
         if self._numbers.set:
             raise TypeError(f'a filter with semantics="set" has no {what}: {why}')
 
+    # --- other sizes, other filters ------------------------------------------------------------------
+
+    def doubled(self, *, threads: int | None = None) -> Self:
+        """Return a filter with the same fingerprints in twice the lines, for twice the keys or more.
+
+        Its rate with the keys that are in is the same, and so are its answers. Its bytes are those of a
+        filter of its plan to which the keys were added.
+
+        Raises
+        ------
+        ValueError
+            Remainders have four bits, the fewest there can be: each doubling takes one.
+
+        Examples
+        --------
+        >>> f = FingerprintFilter(1000, fpr=1e-3)
+        >>> f.add_many(range(1000))
+        >>> g = f.doubled()
+        >>> g.capacity, g.stats().fpr == f.stats().fpr, g.halved() == f
+        (2176, True, True)
+        """
+        return self._resized(design.doubled, threads)
+
+    def halved(self, *, threads: int | None = None) -> Self:
+        """Return a filter with the same fingerprints in half the lines; see `doubled`.
+
+        Raises
+        ------
+        FilterFullError
+            They do not fit.
+        ValueError
+            Remainders have 28 bits, the most there can be, or the filter has an odd number of blocks.
+        """
+        core = self._numbers
+        if core.lines % (2 * theory.MAX_GROUP * core.group):
+            raise ValueError(
+                f"the filter has {core.lines} lines in blocks of {theory.MAX_GROUP * core.group}, an odd "
+                "number of blocks, and cannot be halved. Build one for fewer keys"
+            )
+        return self._resized(design.halved, threads)
+
+    def _resized(self, resize: Any, threads: int | None) -> Self:
+        self._refuse_damaged()
+        core = self._numbers
+        keys, wanted = core.resized(resize)
+        if not design.LEAST_REMAINDER <= wanted.remainder <= design.MOST_REMAINDER:
+            raise ValueError(
+                f"remainders have {core.remainder} bits, and {wanted.remainder} are not possible: they must "
+                "have 4 to 28"
+            )
+        made = self.from_plan(FingerprintPlan.of_core("fingerprint", wanted, keys, self._seed, "lanes"))
+        if not _core.refill_fingerprints(made, self, _bulk.checked_threads(threads)):
+            raise _full(
+                f"the {self._state()[0]} fingerprints do not fit in a filter for {keys} keys, of which "
+                f"{wanted.rest} are on its overflow list. Keep this one"
+            )
+        made._stage_keys = self._stage_keys
+        return made
+
+    def freeze(self, fpr: float | None = None, *, threads: int | None = None) -> FuseFilter:
+        """Build a `FuseFilter` of the fingerprints that are in: smaller, and it never changes.
+
+        It answers as this filter does, with more false positives: its rate is the sum of this filter's,
+        `stats().fpr`, and its own, at most `fpr` (None: the rate that this filter has when it is full).
+        `plan.fpr` of the result is that sum. Copies count once. It takes 8 bytes per key meanwhile.
+
+        Examples
+        --------
+        >>> f = FingerprintFilter(10_000, fpr=1e-4)
+        >>> f.add_many(range(10_000))
+        >>> frozen = f.freeze(fpr=1e-4)
+        >>> 9_999 in frozen, frozen.plan.fpr < 2e-4, frozen.nbytes / f.nbytes < 0.9
+        (True, True, True)
+        """
+        source = self.copy()
+        core = source._numbers
+        fingerprints = core.shape.fingerprints
+        full = theory.fpr(self.max_capacity, fingerprints)
+        rate = max(full, 2.0**-MAX_REMAINDER) if fpr is None else arguments.rate(fpr)
+        found = FuseKeys(self._seed, _bulk.checked_threads(threads))
+        blocks = core.lines // (theory.MAX_GROUP * core.group)
+        for read in (found.count, found.take):
+            for first in range(0, blocks, _BLOCKS_AT_ONCE):
+                end = min(first + _BLOCKS_AT_ONCE, blocks)
+                read(_core.different_fingerprints(source, first, end), digests=True)
+        return found.build(FuseFilter, rate, fingerprints=fingerprints)
+
     # --- the filter as a whole ---------------------------------------------------------------------
 
     def stats(self) -> FingerprintStats:
-        """Measure this very filter: its fingerprints are counted, in two passes over its lines.
-
-        The share of absent keys that read a third line is derived from the keys on level 3: as many runs per
-        key as all that left level 1.
-        """
+        """Measure this very filter: its fingerprints are counted, in two passes over its lines."""
+        self._settle()
         core = self._numbers
-        _, in_rest = self._state()
         distinct = self._set_bits()
-        rows = [np.array(self._level_histogram(level), dtype=np.int64).reshape(-1, 3) for level in range(3)]
-        held = [int(row[:, 0] @ row[:, 2]) for row in rows]
-        copies = sum(held) + in_rest  # counted as well, but others may add between the two counts
-        below, last = copies - held[0], copies - held[0] - held[1]
-        runs = int(rows[0][:, 1] @ rows[0][:, 2])  # of level 1 that are elsewhere
-        keys = max(copies, 1)
-        missed = runs * (1.0 + last / max(below, 1)) / (core.lines * core.quotients)
+        copies, levels = measured_levels(self, self._state()[1], core.shape)
         return FingerprintStats(
             keys=copies,
             distinct=distinct,
             fpr=distinct / core.shape.fingerprints,
-            reads=1.0 + (below + last + in_rest) / keys,
-            miss_reads=1.0 + missed,
-            fill=held[0] / (core.lines * theory.slots(core.remainder, core.quotients)),
-            shares=(*(each / keys for each in held), in_rest / keys) if copies else (1.0, 0.0, 0.0, 0.0),
-            overflow=in_rest / keys,
-            loads=tuple(tuple(np.bincount(row[:, 0], row[:, 2]).astype(int).tolist()) for row in rows),
             nbytes=self.nbytes,
             bits_per_key=8 * self.nbytes / self._capacity,
+            **levels,
         )
 
     def approx_items(self) -> float:

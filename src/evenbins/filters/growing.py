@@ -46,7 +46,7 @@ from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
 from evenbins.filters.plan import FilterPlan, FilterStats
 from evenbins.filters.set_algebra import items_in_one_stage
-from evenbins.filters.stage_plans import StageRequest
+from evenbins.filters.stage_plans import StageRequest, keys_of_stage
 from evenbins.theory.fpr import digest_floor
 
 __all__ = ["GrowingFilter", "GrowingPlan"]
@@ -54,7 +54,7 @@ __all__ = ["GrowingFilter", "GrowingPlan"]
 _T = TypeVar("_T")
 
 _KIND, _LANES = 4, 2
-_POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice", "blocked", "standard")
+_POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice", "blocked", "standard", "fingerprint")
 _MOST_STAGES = 48
 _MOST_KEYS = 1 << 48  # of a stage; counts of filters merged again and again stop there
 _LEAST_GROWTH = 8  # the least number of keys that a filter must be able to hold, in units of its first stage
@@ -89,7 +89,8 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         that the filter could not grow to 8 times `first` is refused.
     policy
         Of the stages: "fill" (the default), or any other policy of `BalancedBloomFilter`, "blocked",
-        "standard".
+        "standard"; or "fingerprint", whose stages double by themselves: the first from `first` keys to 256
+        times as many, so that a look-up reads one line until then.
     block_bits, seed
         As for the other filters.
 
@@ -147,8 +148,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         return self._fpr * 6 / math.pi**2 / (stage + 1) ** 2
 
     def _planned_keys(self, stage: int) -> int:
-        keys: int = self._first * self._growth**stage
-        return keys
+        return keys_of_stage(self._policy, self._first * self._growth**stage)
 
     def _request(self, stage: int) -> StageRequest:
         return StageRequest(
@@ -167,7 +167,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
             The number of keys of the newest stage at which to call again.
         """
         stages = self._stages
-        number, size = len(stages), stages[-1].capacity
+        number, size = len(stages), stages[-1]._most_keys
         if number >= self._most_stages():
             return size - 1
         if keys + more < size - 1:
@@ -192,7 +192,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
 
     def _least_fpr(self) -> float:
         """Return the least rate with which the filter can grow to `_LEAST_GROWTH` times its first stage."""
-        stages, keys = 1, self._first
+        stages, keys = 1, self._planned_keys(0)
         while keys <= _LEAST_GROWTH * self._first:
             keys += self._planned_keys(stages)
             stages += 1
@@ -341,6 +341,10 @@ class GrowingFilter(_core.Stages, CompositeFilter):
     def _merge_with(self, parts: tuple[BaseFilter, ...]) -> bool:
         """Merge the stages, unless the filter changes meanwhile; return whether it was done."""
         mine = self._stages
+        parts = (
+            tuple(part._as_large(source, "merge") for part, source in zip(mine, parts, strict=False))
+            + parts[len(mine) :]
+        )
         for stage, (part, source) in enumerate(zip(mine, parts, strict=False)):
             if part._core != source._core:  # files of versions that planned differently
                 raise ValueError(f"cannot merge: the sizes of stage {stage} differ. Add the keys anew")
@@ -408,7 +412,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         for stage, (keys, size) in enumerate(zip(core[5::2], core[6::2], strict=True)):
             inner = view[offset : offset + size]
             part = _stage_of(inner, filter_, stage, mapped=mapped, verify=verify)
-            _check_count(keys, part.capacity, stage, newest=stage == stages - 1)
+            _check_count(keys, part._most_keys, stage, newest=stage == stages - 1)
             part._stage_keys = keys
             parts.append(part)
             end = offset + -(-size // _LINE) * _LINE
@@ -430,9 +434,10 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         assert self._stages
         for number, stage in enumerate(self._stages):
             stage._check()
-            assert stage.capacity == self._planned_keys(number)
+            most = stage._most_keys
+            assert _is_planned(most, self._planned_keys(number))
             newest, keys = number == len(self._stages) - 1, stage._stage_keys
-            assert 0 <= keys < stage.capacity if newest else stage.capacity <= keys <= _MOST_KEYS
+            assert 0 <= keys < most if newest else most <= keys <= _MOST_KEYS
 
     def _shown(self) -> list[tuple[str, object]]:
         return [
@@ -448,10 +453,17 @@ def _stage_of(
     if kind is None or "grow" not in kind.can:
         raise FormatError(f"stage {stage} holds no filter")
     found: BaseFilter = kind.cls._from_data(data, mapped=mapped, verify=verify)
-    wanted = (filter_._policy, filter_._seed, filter_._planned_keys(stage))
-    if (found._policy, found.seed, found.capacity) != wanted:
+    wanted = (filter_._policy, filter_._seed)
+    if (found._policy, found.seed) != wanted or not _is_planned(
+        found._most_keys, filter_._planned_keys(stage)
+    ):
         raise FormatError(f"stage {stage} does not belong to this filter")
     return found
+
+
+def _is_planned(most: int, planned: int) -> bool:
+    """Return whether a stage holds the keys that it should: one that doubles by itself may hold some more."""
+    return planned <= most <= planned + planned // 100
 
 
 def _check_count(keys: int, capacity: int, stage: int, *, newest: bool) -> None:

@@ -60,8 +60,8 @@ class FilterPlan(ReprMixin):
     Attributes
     ----------
     keys : number of keys planned for (the papers' n)
-    policy : "standard", "blocked", "counting", "fingerprint", "fuse", or a balanced filter's "single",
-        "sequential", "multilevel", "fill", "two-choice"
+    policy : "standard", "blocked", "counting", "fingerprint", "fuse", "window", or a balanced filter's
+        "single", "sequential", "multilevel", "fill", "two-choice"
     bits_per_key : memory in bits for each key, everything counted (beta)
     fpr : false-positive rate
     reads, miss_reads : memory reads of a look-up of a present and of an absent key

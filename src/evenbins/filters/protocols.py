@@ -17,6 +17,14 @@ from evenbins.filters.plan import FilterPlan, FilterStats
 __all__ = ["Filter", "OverfilledWarning", "side_by_side"]
 
 
+LEVELS = (
+    "in level 1",
+    "in level 2",
+    "in level 3",
+    "in the rest",
+)  # where the keys of a fingerprint filter are
+
+
 class OverfilledWarning(UserWarning):
     """A filter holds more keys than it was planned for, so its false-positive rate is above the plan's."""
 
@@ -24,11 +32,16 @@ class OverfilledWarning(UserWarning):
 def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:
     """Pair what was planned with what is measured: rows of (name, planned, measured)."""
     names = ["keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes"]
-    if plan.overflow or stats.spilled:
+    if hasattr(stats, "shares"):  # of the keys, in the levels of a fingerprint or window filter
+        del names[5]
+    elif plan.overflow or stats.spilled:
         names[5:6] = ["list_reads", "overflow", "spilled"]
     if plan.counter_bits:
         names[5:6] = ["saturated"]
-    return [(name, getattr(plan, name), getattr(stats, name)) for name in names]
+    rows = [(name, getattr(plan, name), getattr(stats, name)) for name in names]
+    if isinstance(shares := getattr(stats, "shares", None), tuple):
+        rows[5:5] = zip(LEVELS, plan.shares, shares, strict=True)
+    return rows
 
 
 @runtime_checkable

@@ -33,6 +33,8 @@ _WHY_NOT = {
     "approx_intersection estimates the number of common keys",
     "fuse": "a slot is shared by several keys, so equal slots say nothing about common keys. Use standard or "
     "blocked filters",
+    "window": "a line holds fingerprints with their ages, and no bit of it belongs to one key. Use "
+    "standard or blocked filters",
     "growing": "which stage a key is in depends on the keys that were added before it, so a key that both "
     "filters have may be in stages of different size. approx_intersection estimates the number of common "
     "keys where one stage holds them all",

@@ -31,7 +31,7 @@ from evenbins.theory.sharding import (
 
 __all__ = ["ShardedPlan", "plan_sharded", "sharded_plan_of"]
 
-_POLICIES = ("standard", "blocked", *POLICIES)
+_POLICIES = ("standard", "blocked", *POLICIES, "fingerprint")  # their order is in plans' cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -187,6 +187,8 @@ exceed=1.00e-06, nbytes=1.94 TB)
     speed = _build_rate(build_rate)
     if policy is not None:
         arguments.one_of("policy", policy, _POLICIES, 'Pass "blocked", or None for the best balanced one')
+    if rest.get("semantics") is not None and policy != "fingerprint":
+        raise arguments.error("semantics", 'for policy="fingerprint"', rest["semantics"], "Leave it out")
     planner = planner_of(policy)
     options = rest | {"seed": seed}
 

@@ -29,18 +29,25 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
+from evenbins.errors import ArgumentError
 from evenbins.filters.plan import FilterPlan, planner_of
 
-__all__ = ["StageRequest"]
+__all__ = ["StageRequest", "keys_of_stage"]
 
 _SLICE = 0.001  # seconds of work between two pauses
 _PATIENCE = 0.002  # seconds that a key waits for the end of a slice
 _PAUSE = 0.05  # seconds without a key after which the thread goes on by itself
 _STOPS = 512  # slices in the second half of a stage, at most
 _MOST_PLANS = 1024
+_DOUBLINGS = 8  # of a stage that grows by itself
 
 _plans: dict[StageRequest, FilterPlan] = {}
 _under_way: dict[StageRequest, _Planning] = {}
+
+
+def keys_of_stage(policy: str, keys: int) -> int:
+    """Return the keys that a stage holds in the end, of a policy whose stages begin with so many."""
+    return keys << _DOUBLINGS if policy == "fingerprint" else keys
 
 
 class StageRequest(NamedTuple):
@@ -86,12 +93,24 @@ class StageRequest(NamedTuple):
 
     def make(self) -> FilterPlan:
         """Make the plan anew, in this thread, and keep it."""
-        block_bits = None if self.policy == "standard" else self.block_bits
-        plan = planner_of(self.policy)(self.keys, fpr=self.fpr, block_bits=block_bits)
+        if self.policy == "fingerprint":
+            plan = self._growing_plan()
+        else:
+            block_bits = None if self.policy == "standard" else self.block_bits
+            plan = planner_of(self.policy)(self.keys, fpr=self.fpr, block_bits=block_bits)
         while len(_plans) >= _MOST_PLANS:
             with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was there
                 del _plans[next(iter(_plans))]
         return _plans.setdefault(self, plan)
+
+    def _growing_plan(self) -> FilterPlan:
+        """Return the plan of a filter that grows to its keys by itself: from a 256th of them, if it can."""
+        planner = planner_of(self.policy)
+        for doublings in range(_DOUBLINGS, 0, -1):
+            with contextlib.suppress(ArgumentError):
+                first = max(self.keys >> doublings, 1)
+                return planner(first, fpr=self.fpr, max_capacity=self.keys, semantics="set")
+        return planner(self.keys, fpr=self.fpr, semantics="set")
 
 
 class _Token:

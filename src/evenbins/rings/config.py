@@ -92,6 +92,7 @@ class NodeRow(NamedTuple):
     load: int
     leases: int
     current_limit: int
+    lease_units: int
     slots: list[int]
 
     @property

@@ -9,25 +9,29 @@ if TYPE_CHECKING:
     from evenbins._bulk import Key
     from evenbins.rings import HashRing
 
-__all__ = ["Lease"]
+__all__ = ["LEASE_UNITS", "Lease"]
+
+LEASE_UNITS = 1_000_000
+"""What a lease of weight 1 counts in the core."""
 
 
 class Lease:
     """A place among the requests in flight of one node; made by `HashRing.lease`.
 
-    Entering admits it: the first node of the key's probe order whose leases are below its limit. Leaving,
-    by an exception or a cancelled task too, gives it back, exactly once. `async with` does the same and
-    never waits. A lease may be used again after it ended, not twice at once.
+    Entering admits it: the first node of the key's probe order whose leases are below its limit, or with a
+    weight whose load is within the bound. Leaving, by an exception or a cancelled task too, gives it back,
+    exactly once. `async with` does the same and never waits. A lease may be used again after it ended, not
+    twice at once.
 
     Attributes
     ----------
     node : the node while it lasts, else None
     """
 
-    __slots__ = ("_avoid", "_id", "_key", "_ring", "node")
+    __slots__ = ("_avoid", "_id", "_key", "_ring", "_units", "node")
 
-    def __init__(self, ring: HashRing, key: Key, avoid: Sequence[str] = ()) -> None:
-        self._ring, self._key, self._avoid = ring, key, tuple(avoid)
+    def __init__(self, ring: HashRing, key: Key, avoid: Sequence[str] = (), units: int = 0) -> None:
+        self._ring, self._key, self._avoid, self._units = ring, key, tuple(avoid), units
         self._id = -1
         self.node: str | None = None
 
@@ -39,13 +43,14 @@ class Lease:
         NoNodesError
             No node serves.
         RingFullError
-            Every node that serves, and is not to be avoided, is at its limit.
+            Every node that serves, and is not to be avoided, is at its limit; a lease with a weight then
+            goes to the least loaded one, unless the ring has a `limit`.
         RuntimeError
             It is in use already.
         """
         if self._id >= 0:
             raise RuntimeError("this lease is in use: make another with ring.lease(key)")
-        node, self._id = self._ring._lease(self._key, self._avoid)
+        node, self._id = self._ring._lease(self._key, self._avoid, self._units)
         self.node = node
         return node
 
@@ -53,7 +58,7 @@ class Lease:
         """Release the place; a second call does nothing."""
         number, self._id, self.node = self._id, -1, None
         if number >= 0:
-            self._ring._unlease(number)
+            self._ring._unlease(number, self._units or LEASE_UNITS)
 
     def __enter__(self) -> str:
         return self.acquire()

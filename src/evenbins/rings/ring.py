@@ -50,7 +50,7 @@ from evenbins.rings import forwarding
 from evenbins.rings.config import RingConfig, Weights, checked_name, checked_nodes, ring_config
 from evenbins.rings.errors import NoNodesError, RingFullError
 from evenbins.rings.forwarding.client import Dropped, Held, Offered
-from evenbins.rings.lease import Lease
+from evenbins.rings.lease import LEASE_UNITS, Lease
 from evenbins.rings.nodes import Move, RingNodes
 from evenbins.rings.plan import RingPlan, plan_of_nodes
 from evenbins.rings.stats import RingStats, ring_stats
@@ -293,27 +293,42 @@ class HashRing(RingNodes, _files.Persistent):
 
     # --- in flight ----------------------------------------------------------------------------------------
 
-    def lease(self, key: Key, *, avoid: Iterable[str] = ()) -> Lease:
+    def lease(self, key: Key, *, weight: float | None = None, avoid: Iterable[str] = ()) -> Lease:
         """Count one use of a key's node while it lasts: `with ring.lease(key) as node`, or `async with`.
 
         The limit is of leases under way, checked at admission: ceil((1 + epsilon) * leases * w / W), the new
         one counted, or ceil(limit * w). Equal keys may be leased many times, each counts one. Leases and
         assigned keys are counted apart.
 
+        With a weight the limit is of loads, the sums of the weights of leases under way (1 for one without):
+        (load + weight) / share <= (1 + epsilon) * (total load + weight), where share is the node's part of
+        the weight of all that serve. If no node can keep it, the one with the least load / share gets the
+        lease, and `stats().forced` counts it. With `limit=` a node's load stays at most ceil(limit * w).
+
         Parameters
         ----------
         key
             The key.
+        weight
+            What the use costs, in any unit: tokens of a prompt, say. From 1e-6 to 1e9, exact to a millionth.
         avoid
             Nodes to pass over, because they have just failed, say.
         """
         if isinstance(avoid, str):
             raise TypeError(f"avoid must be several names, not one str; pass [{avoid!r}]")
-        return Lease(self, key, tuple(checked_name(name) for name in avoid))
+        units = 0
+        if weight is not None:
+            weight = arguments.real("weight", weight, "", "Leave it out for 1", least=1e-6, most=1e9)
+            units = round(weight * LEASE_UNITS)
+        return Lease(self, key, tuple(checked_name(name) for name in avoid), units)
 
     def lease_loads(self) -> dict[str, int]:
         """Return the leases under way of each node."""
         return {row.name: row.leases for row in self._node_rows()}
+
+    def lease_weights(self) -> dict[str, float]:
+        """Return the sum of the weights of the leases under way of each node."""
+        return {row.name: row.lease_units / LEASE_UNITS for row in self._node_rows()}
 
     # --- the ring as a whole --------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class RingStats(ReprMixin):
     steps : mean draws of a placement
     moved : keys that churn and `rebalance` moved, in all
     leases : uses under way
+    forced : leases with a weight that no node could take within the bound, so far
     slots : slots of the layout, empty ones included
     version : changes of nodes so far
     nbytes : memory
@@ -61,6 +62,7 @@ class RingStats(ReprMixin):
     steps: float
     moved: int
     leases: int
+    forced: int
     slots: int
     version: int
     nbytes: int
@@ -99,6 +101,7 @@ def ring_stats(ring: RingNodes) -> RingStats:
         steps=draws / placements if placements else 0.0,
         moved=moved,
         leases=ring._leases,
+        forced=ring._forced_leases,
         slots=ring._slots,
         version=ring.version,
         nbytes=ring.nbytes,

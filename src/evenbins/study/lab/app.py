@@ -1,6 +1,6 @@
 """The application: pages, endpoints and jobs behind the fence of security.py.
 
-    /filters /tables /rings /papers    index.html; its script mounts the page's module      / goes to /filters
+    /filters /fingerprints /tables …   index.html; its script mounts the page's module      / goes to /filters
     /static/…                          the modules and the style
     /api/PATH                          an endpoint that answers at once
     /api/jobs/PATH, /api/jobs/ID       endpoints that take long: start, look, cancel
@@ -40,7 +40,7 @@ from evenbins.study.lab.security import Fence
 
 __all__ = ["PAGES", "create_app", "endpoints"]
 
-PAGES = ("filters", "tables", "rings", "papers")
+PAGES = ("filters", "fingerprints", "tables", "rings", "papers")
 STATIC = Path(__file__).parent / "static"
 _AT_ONCE = 4
 _WAITING = 32
@@ -66,7 +66,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
     >>> from starlette.testclient import TestClient
     >>> client = TestClient(create_app(), base_url="http://127.0.0.1:8765")
     >>> client.get("/nothing").json()["error"]
-    'there is no page /nothing: the pages are /filters, /tables, /rings, /papers'
+    'there is no page /nothing: the pages are /filters, /fingerprints, /tables, /rings, /papers'
     """
     known = list(endpoints() if pages is None else pages)
     running = Jobs() if jobs is None else jobs

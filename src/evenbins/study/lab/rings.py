@@ -182,7 +182,7 @@ class _Side:
 
 def _order(ring: HashRing) -> list[int]:
     """Return the servers in the order of the circle: by their first place in the array."""
-    return [_number(row[0]) for row in sorted(ring._rows(), key=lambda row: min(row[10]))]
+    return [_number(row.name) for row in sorted(ring._node_rows(), key=lambda row: min(row.slots))]
 
 
 def replay(

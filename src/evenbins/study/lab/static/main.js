@@ -10,6 +10,7 @@ import { state } from "./state.js";
 
 const PAGES = {
   filters: () => import("./filters.js"),
+  fingerprints: () => import("./fingerprints.js"),
   tables: () => import("./tables.js"),
   rings: () => import("./rings.js"),
   papers: () => import("./papers.js"),
