@@ -256,8 +256,11 @@ class Response:
                 if len(buffer) - start > _MOST_HEAD:
                     raise RemoteProtocolError("a line of a chunk is too long")
                 break
-            line = bytes(buffer[start:end]).removesuffix(b"\r")
+            line = bytes(buffer[start:end])
             start = end + 1
+            if self._mode != "trailers" and not line.endswith(b"\r"):
+                raise RemoteProtocolError("a line of a chunk does not end in CR LF")
+            line = line.removesuffix(b"\r")
             if self._mode == "size":
                 found = _CHUNK.fullmatch(line)
                 if found is None:
@@ -270,6 +273,10 @@ class Response:
                 self._mode = "size"
             elif not line:
                 self._mode = "end"
+            else:  # a trailer, which is dropped
+                self._left += len(line)
+                if self._left > _MOST_HEAD or _FIELD.fullmatch(line) is None:
+                    raise RemoteProtocolError("a trailer is malformed or too long")
         del buffer[:start]
         return b"".join(pieces)
 
