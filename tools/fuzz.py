@@ -65,7 +65,7 @@ SANITIZERS = "address,undefined"
 # Executions of a full run; the globs of tests/golden that are seeds; the longest input.
 CPP: dict[str, tuple[int, str, int]] = {
     "filters": (1_500_000, "standard* blocked* balanced* counting* growing*", 2048),
-    "fingerprint": (1_000_000, "fingerprint*", 6144),
+    "fingerprint": (200_000, "fingerprint*", 6144),
     "fuse": (1_500_000, "fuse*", 2048),
     "sketches": (2_000_000, "count-min*", 2048),
     "tables": (2_000_000, "table*", 4096),
