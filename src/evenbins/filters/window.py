@@ -38,6 +38,7 @@ from evenbins.filters.base import BaseFilter
 from evenbins.filters.fingerprint_levels import measured_levels
 from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.plan import OF_CORE, FilterStats
+from evenbins.structure import refuse_damaged
 from evenbins.theory import fingerprint_design
 from evenbins.theory import window as theory
 from evenbins.theory.fingerprint import fpr as fpr_of
@@ -106,7 +107,7 @@ class WindowPlan(FingerprintPlan):
     semantics : "set": a fingerprint is stored once
     """
 
-    _core_names = WindowCore._fields
+    _core_names = WindowCore._fields  # type: ignore[assignment]
     _in_one_line = ("policy", "window", "keys", "bits_per_key", "fpr", "reads", "miss_reads", "nbytes")
 
     window: timedelta | int = field(compare=False)
@@ -304,7 +305,8 @@ class WindowFilter(BaseFilter):
     @property
     def clock(self) -> Callable[[], float]:
         """What is called for the time in seconds. A filter that was loaded has `time.time`; it can be set."""
-        return time.time if self._clock is None else self._clock
+        clock: Any = self._clock
+        return time.time if clock is None else clock
 
     @clock.setter
     def clock(self, clock: Callable[[], float]) -> None:
@@ -320,6 +322,9 @@ class WindowFilter(BaseFilter):
         twin = super().copy()
         twin._clock = self._clock
         return twin
+
+    def _refuse_damaged(self) -> None:
+        refuse_damaged(self)  # a copy is swept, and moves the fingerprints that it holds
 
     def _count_added(self, count: int) -> None:
         """Do nothing: the filter raises FilterFullError before it is overfilled."""
