@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp' -o -name '*.cuh') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab check test test-long test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism faults
+.PHONY: help demo lab check test test-long test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -114,6 +114,10 @@ soak-each: $(VENV)/for-tests ## a billion queries of balanced filters, 20 millio
 	$(BIN)/python tools/soak_tables.py
 	$(BIN)/python tools/soak_rings.py
 	$(BIN)/python tools/soak_redis.py
+
+soak-fingerprint: $(VENV)/for-tests ## 10^8 operations on a fingerprint filter for every kernel and some numbers of threads; its law on 20 filters of 10^7 keys
+	$(BIN)/python tools/soak_fingerprint.py churn
+	$(BIN)/python tools/soak_fingerprint.py law
 
 damage: $(VENV)/installed ## every bit of a one-read table, its journal and its summary flipped: none taken for whole
 	$(BIN)/python tools/damage_pages.py $(ARGS)

@@ -24,9 +24,7 @@ import hashlib
 import json
 import math
 import os
-import pickle
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -34,214 +32,20 @@ from typing import Any
 
 import click
 import numpy as np
-import numpy.typing as npt
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import records
+from soaks.fingerprints import FingerprintSoak
 
-from evenbins import FilterFullError, FingerprintFilter, _core, digest_many
-
-Words = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
+from evenbins import FingerprintFilter, _core
 
 CHURN_KEYS, OPERATIONS = 1_000_000, 100_000_000
 LAW_KEYS, FILTERS, QUERIES, RATES = 10_000_000, 20, 10_000_000, (1e-3,)
 THREADS = (1, 2, 7, 16)
-_SINGLY = 200
+COMMAND = "make soak-fingerprint"
 _SHARES = ("in level 1", "in level 2", "in level 3", "in the rest")
-
-
-def times(a: Words, b: int) -> tuple[Words, Words]:
-    """Return the high and the low word of a · b."""
-    mask, half = np.uint64(2**32 - 1), np.uint64(32)
-    low_b, high_b = np.uint64(b & (2**32 - 1)), np.uint64(b >> 32)
-    low, high = a & mask, a >> half
-    first = low * low_b
-    middle = high * low_b + (first >> half)
-    cross = low * high_b + (middle & mask)
-    return high * high_b + (middle >> half) + (cross >> half), (cross << half) | (first & mask)
-
-
-def fingerprints_of(keys: Places, plan: Any) -> Words:
-    """Return the fingerprint of each key: floor(digest · M / 2**64), by line, quotient and remainder."""
-    core = plan.core
-    line, low = times(digest_many(keys, seed=plan.seed), core.lines)
-    quotient, low = times(low, core.quotients)
-    bits = np.uint64(core.remainder)
-    return ((line * np.uint64(core.quotients) + quotient) << bits) | (low >> (np.uint64(64) - bits))
-
-
-class Churn:
-    """A filter, and how many copies of each fingerprint of a universe of keys are in it."""
-
-    def __init__(self, keys: int, fpr: float, seed: int, threads: int, folder: Path) -> None:
-        self.rng, self.threads, self.path = np.random.default_rng(seed), threads, folder / "filter"
-        self.filter = FingerprintFilter(keys, fpr, seed=seed)
-        self.capacity = keys
-        self.keys = self.rng.permutation(np.arange(4 * keys, dtype=np.int64) * 7_919 + seed)
-        found, self.place = np.unique(fingerprints_of(self.keys, self.filter.plan), return_inverse=True)
-        self.copies = np.zeros(len(found), np.int64)
-        self.held = 0
-        self.wrong: list[str] = []
-        self.done: Counter[str] = Counter()
-
-    def expect(self, right: object, what: str) -> None:
-        """Note an answer that is not the oracle's."""
-        if not right:
-            self.wrong.append(what)
-
-    def step(self) -> int:
-        """Do one thing with some keys; return with how many."""
-        rng = self.rng
-        size = int(10 ** rng.uniform(1, math.log10(self.capacity / 4)))
-        some = self._some(size)
-        choice = int(rng.integers(20))
-        if choice < 8:  # as much in as out, at every load between empty and full
-            goal = rng.uniform(0.5, 1.0) if rng.integers(20) else 0.0
-            return self.add(some) if self.held < goal * self.capacity else self.remove(some)
-        if choice < 12:  # every second time of present keys alone
-            return self.remove(some if choice < 10 else some[self.copies[self.place[some]] > 0])
-        if choice < 15:
-            return self.ask(some)
-        if choice == 15:
-            return self.add_new(some)
-        if choice == 16:
-            return self.merge(some)
-        if choice == 17:
-            return self.one_by_one(some[:_SINGLY])
-        if choice == 18 and self.held < self.capacity:
-            return self.add(rng.permutation(np.concatenate([some, some[: size // 8]])))
-        return self.rebuild() if rng.integers(4) == 0 else self.add(some)
-
-    def _some(self, size: int) -> Places:
-        """Choose keys at random, in any order: of a part of the universe, so that some come back."""
-        start = int(self.rng.integers(0, len(self.keys)))
-        return (start + self.rng.permutation(size) * 3) % len(self.keys)
-
-    def add(self, some: Places) -> int:
-        """Add copies: all of them, or none and an error; sometimes more than there is room for."""
-        if self.rng.integers(8):
-            some = some[: max(1, self.capacity - self.held)]
-        try:
-            self.filter.add_many(self.keys[some], threads=self.threads)
-        except FilterFullError:
-            self.done["refused"] += len(some)
-            return len(some) + self.remove(self._some(self.capacity // 8))
-        np.add.at(self.copies, self.place[some], 1)
-        self.held += len(some)
-        self.done["added"] += len(some)
-        return len(some)
-
-    def add_new(self, some: Places) -> int:
-        """Add keys that are absent."""
-        some = some[: max(0, int(0.9 * self.capacity) - self.held)]
-        if not len(some):
-            return 0
-        places = self.place[some]
-        first = np.zeros(len(some), bool)
-        first[np.unique(places, return_index=True)[1]] = True
-        new = first & (self.copies[places] == 0)
-        found = self.filter.add_new_many(self.keys[some], threads=self.threads)
-        self.expect((found == new).all(), "add_new_many")
-        self.copies[places[new]] += 1
-        self.held += int(new.sum())
-        self.done["added if new"] += len(some)
-        return len(some)
-
-    def remove(self, some: Places) -> int:
-        """Remove keys, present or not: the k-th of one fingerprint succeeds if k copies are in."""
-        if not len(some):
-            return 0
-        places = self.place[some]
-        order = np.argsort(places, kind="stable")
-        ordered = places[order]
-        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        lengths = np.diff(np.append(starts, len(ordered)))
-        rank = np.arange(len(ordered)) - np.repeat(starts, lengths)
-        expected = np.empty(len(some), bool)
-        expected[order] = rank < self.copies[ordered]
-        removed = self.filter.remove_many(self.keys[some], threads=self.threads)
-        self.expect((removed == expected).all(), "remove_many")
-        self.copies[ordered[starts]] = np.maximum(self.copies[ordered[starts]] - lengths, 0)
-        self.held -= int(expected.sum())
-        self.done["removed"] += int(expected.sum())
-        self.done["absent, not removed"] += int((~expected).sum())
-        return len(some)
-
-    def ask(self, some: Places) -> int:
-        """Look keys up, and count them."""
-        copies = self.copies[self.place[some]]
-        found = self.filter.contains_many(self.keys[some], threads=self.threads)
-        self.expect((found == (copies > 0)).all(), "contains_many")
-        counts = self.filter.count_many(self.keys[some], threads=self.threads)
-        self.expect((counts == copies).all(), "count_many")
-        self.done["asked and counted"] += 2 * len(some)
-        return 2 * len(some)
-
-    def one_by_one(self, some: Places) -> int:
-        """Add, count and remove single keys."""
-        if self.held + len(some) > 0.9 * self.capacity:
-            return 0
-        for key, place in zip(self.keys[some].tolist(), self.place[some].tolist(), strict=True):
-            there = int(self.copies[place])
-            self.expect((key in self.filter) == (there > 0), "in")
-            if there:
-                self.expect(self.filter.discard(key), "discard")
-                self.copies[place] -= 1
-                self.held -= 1
-            else:
-                self.filter.add(key)
-                self.copies[place] += 1
-                self.held += 1
-            self.expect(self.filter.count(key) == self.copies[place], "count")
-        self.done["singly"] += 3 * len(some)
-        return 3 * len(some)
-
-    def merge(self, some: Places) -> int:
-        """Add a filter of other keys."""
-        other = FingerprintFilter.from_plan(self.filter.plan)
-        other.add_many(self.keys[some], threads=self.threads)
-        try:
-            self.filter += other
-        except FilterFullError:
-            self.done["sums refused"] += 1
-            return len(some)
-        np.add.at(self.copies, self.place[some], 1)
-        self.held += len(some)
-        self.done["added by sums"] += len(some)
-        return len(some)
-
-    def rebuild(self) -> int:
-        """Send the filter through a file, a pickle or a copy."""
-        way = int(self.rng.integers(3))
-        if way == 0:
-            self.filter.save(self.path)
-            self.filter = FingerprintFilter.load(self.path)
-        elif way == 1:
-            self.filter = pickle.loads(pickle.dumps(self.filter))
-        else:
-            self.filter = self.filter.copy()
-        self.done["saved, pickled, copied"] += 1
-        return 1
-
-    def finish(self) -> str:
-        """Compare with a fresh filter of the survivors; return the digest of the bytes."""
-        self.filter._check()
-        stats = self.filter.stats()
-        self.expect(stats.keys == self.held == self.copies.sum(), "stats().keys")
-        self.expect(stats.distinct == (self.copies > 0).sum(), "stats().distinct")
-        owners = np.zeros(len(self.copies), np.int64)
-        owners[self.place] = self.keys
-        survivors = self.rng.permutation(np.repeat(owners, self.copies))
-        fresh = FingerprintFilter.from_plan(self.filter.plan)
-        for piece in np.array_split(survivors, 5):
-            fresh.add_many(piece, threads=self.threads)
-        self.expect(fresh == self.filter, "== of a fresh filter with the surviving keys")
-        ours = self.filter.to_bytes()
-        self.expect(fresh.to_bytes() == ours, "the bytes of a fresh filter with the surviving keys")
-        return hashlib.sha256(ours).hexdigest()
 
 
 def progress_bar() -> Progress:
@@ -252,10 +56,10 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def finish(name: str, command: str, said: list[str], row: dict[str, Any], *, whole: bool) -> None:
+def finish(name: str, said: list[str], row: dict[str, Any], *, whole: bool) -> None:
     """Print the result as JSON, keep it if the run has the default size, and exit."""
     if whole:
-        records.keep(name, command, said, row["seconds"])
+        records.keep(name, COMMAND, said, row["seconds"])
     click.echo(json.dumps({"run": name, "cores": os.cpu_count(), **row}))
     sys.exit(0 if row["fine"] else 1)
 
@@ -276,45 +80,48 @@ def churn(keys: int, operations: int, fpr: float, threads: tuple[int, ...], seed
     begun, digests, wrong, done = time.perf_counter(), set(), [], Counter[str]()
     kernels = _core.kernels()
     before = _core.kernel()
-    total = 0
-    with progress_bar() as bar, tempfile.TemporaryDirectory() as folder:
+    total = errors = 0
+    with progress_bar() as bar:
         for kernel in kernels:
             _core.use_kernel(kernel)
             for number in threads:
                 started, made = time.perf_counter(), 0
                 task = bar.add_task(f"{kernel}, threads={number}", total=operations)
-                soak = Churn(keys, fpr, seed, number, Path(folder))
+                soak = FingerprintSoak(np.random.default_rng(seed), keys, fpr, threads=number)
                 while made < operations:
                     made += soak.step()
                     bar.update(task, completed=min(made, operations))
-                digest = soak.finish()
+                soak.audit()
+                soak.close()
+                digest = hashlib.sha256(soak.filter.to_bytes()).hexdigest()
                 digests.add(digest)
-                wrong += [f"{kernel}, threads={number}: {each}" for each in soak.wrong]
+                errors += soak.lost + soak.broken + soak.drift
+                wrong += [f"{kernel}, threads={number}: {each}" for each in soak.said]
                 done.update(soak.done)
                 total += made
                 bar.remove_task(task)
                 click.echo(
                     f"{kernel:>8}, {number:2} threads: {made:,} operations in "
-                    f"{time.perf_counter() - started:.1f} s, "
-                    f"{soak.held:,} copies left, bytes {digest[:12]}, {len(soak.wrong)} wrong answers"
+                    f"{time.perf_counter() - started:.1f} s, {soak.held:,} copies left, "
+                    f"bytes {digest[:12]}, {soak.lost + soak.broken + soak.drift} wrong answers"
                 )
     _core.use_kernel(before)
-    for each in sorted(set(wrong))[:20]:
-        click.echo(f"  wrong: {each}")
+    for each in wrong[:20]:
+        click.echo(f"  {each}")
     seconds = time.perf_counter() - begun
     said = [
         f"{total:,} operations on filters of {keys:,} keys at {fpr:g}, each answer that of the oracle: "
-        f"{len(wrong)} wrong",
+        f"{errors} wrong",
         f"a fresh build from the surviving keys, {len(kernels)} kernels ({' '.join(kernels)}) × "
         f"{len(threads)} numbers of threads: {len(digests)} different file",
     ]
     row = {
         "keys": keys, "operations": total, "fpr": fpr, "kernels": kernels, "threads": list(threads),
-        "done": dict(done), "wrong": len(wrong), "files": len(digests), "sha256": sorted(digests),
-        "seconds": round(seconds, 1), "fine": not wrong and len(digests) == 1,
+        "done": dict(done), "wrong": errors, "files": len(digests), "sha256": sorted(digests),
+        "seconds": round(seconds, 1), "fine": not errors and len(digests) == 1,
     }  # fmt: skip
     whole = (keys, operations, threads) == (CHURN_KEYS, OPERATIONS, THREADS)
-    finish("fingerprint-churn", "python tools/soak_fingerprint.py churn", said, row, whole=whole)
+    finish("fingerprint-churn", said, row, whole=whole)
 
 
 def interval(expected: float, variance: float) -> float:
@@ -339,7 +146,7 @@ def law(keys: int, filters: int, rates: tuple[float, ...], queries: int, threads
         "seconds": round(time.perf_counter() - begun, 1), "fine": all(each["fine"] for each in rows),
     }  # fmt: skip
     whole = (keys, filters, rates, queries) == (LAW_KEYS, FILTERS, RATES, QUERIES)
-    finish("fingerprint-law", "python tools/soak_fingerprint.py law", said, row, whole=whole)
+    finish("fingerprint-law", said, row, whole=whole)
 
 
 def compare(keys: int, filters: int, fpr: float, queries: int, threads: int | None) -> dict[str, Any]:

@@ -64,7 +64,7 @@ void growing(const File& file) {
   try {
     header = read_header(file.data(), file.size());
     if (header.spec.kind != Kind::growing) return;
-    verify_payload(header, file.data());
+    verify_payload(header, file.data() + header.payload_offset);
   } catch (const FormatError&) {
     return;
   }

@@ -3,9 +3,10 @@
 //     input ──▶ a file, as in every target
 //          └──▶ a shape, then operations on few lines, so that runs overflow into every level: each answer is that of an
 //               ordered multiset of fingerprints, and `check` compares the bytes with those of a fresh build
+#include "evenbins/fingerprint.hpp"
+
 #include <set>
 
-#include "evenbins/fingerprint.hpp"
 #include "evenbins/parallel.hpp"
 #include "harness.hpp"
 
@@ -86,6 +87,7 @@ class Model {
       }
       case 4: remove(found[0], filter_.remove(digests[0])); break;
       case 5: {
+        if (dice_.below(8) != 0) break;  // it builds every line anew
         const auto other = filter_.copy();
         other->clear();
         const size_t added = other->add_many(digests.data(), n);
@@ -113,6 +115,7 @@ class Model {
   }
 
   void compare() const {
+    filter_.settle(1);
     std::vector<uint64_t> block, found;
     for (uint64_t i = 0; i < filter_.blocks(); ++i) {
       filter_.fingerprints(i, block);
@@ -152,7 +155,7 @@ void change(Filter& filter, Dice& dice) {
   model.compare();
 }
 
-// A shape from the first bytes, and as many steps as the input has bytes.
+// A shape from the first bytes, and a step for each byte of the input.
 void operate(const uint8_t* data, size_t size, Dice& dice) {
   if (size < 8) return;
   const uint64_t bits = 4 + data[0] % 25, quotients = 32 + data[1] % 33, group = 1 + data[2] % 16;
@@ -162,11 +165,12 @@ void operate(const uint8_t* data, size_t size, Dice& dice) {
             100,
             {16 * group * (1 + data[3] % 2), bits, quotients, group, data[4] % 64u, 1 + 8 * uint64_t{data[5]},
              data[6] % 2u, 0}};
+  if (data[7] % 4 == 0) spec.core[7] = std::min<uint64_t>(data[7] / 64, bits - 4);  // it grows, up to three times
   const std::vector<uint64_t> core = spec.core;
   const uint64_t bytes = payload_bytes(spec);
-  FingerprintFilter filter(std::move(spec), Bits::zeroed(bytes));
-  Model model(filter, core, dice);
-  for (size_t i = 0; i < 4 * size; ++i) model.step();
+  const auto filter = make_filter(std::move(spec), Bits::zeroed(bytes));
+  Model model(static_cast<FingerprintFilter&>(*filter), core, dice);
+  for (size_t i = 0; i < size; ++i) model.step();
   model.compare();
 }
 
@@ -176,7 +180,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Dice dice(data, size);
   if (dice.below(2) == 0) {
     use_any_kernel(dice);
-    operate(data, std::min<size_t>(size, 512), dice);
+    operate(data, std::min<size_t>(size, 256), dice);
     return 0;
   }
   return run(data, size, {18}, make_filter, look, change);

@@ -1,7 +1,8 @@
 // Files of fuse filters (19): any slots are a filter, and it never changes. Some inputs are keys, of which one is built.
+#include "evenbins/fuse.hpp"
+
 #include <algorithm>
 
-#include "evenbins/fuse.hpp"
 #include "harness.hpp"
 
 using namespace evenbins;
@@ -59,7 +60,10 @@ void build(const uint8_t* data, size_t size, Dice& dice) {
     require(found.count(keys, 1, pulse) == keys.all.size(), "keys that were not counted");
     require(found.take(keys, 1, pulse) == keys.all.size(), "keys that were not taken");
     require(found.finish(1, pulse), "the end was not reached");
-    Spec spec{Kind::fuse, Hashing::independent, 0, std::max<uint64_t>(found.size(), 1),
+    Spec spec{Kind::fuse,
+              Hashing::independent,
+              0,
+              std::max<uint64_t>(found.size(), 1),
               {1, length, 3 + 2 * found.size() / length, bits, found.size(), 0}};
     const uint64_t bytes = payload_bytes(spec);
     each = make_filter(std::move(spec), Bits::zeroed(bytes));

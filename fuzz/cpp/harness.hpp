@@ -128,7 +128,7 @@ auto read(const File& file, bool mapped, bool verify, Make&& make)
     -> decltype(make(std::declval<Spec>(), std::declval<Bits>())) {
   try {
     Header header = read_header(file.data(), file.size());
-    if (verify) verify_payload(header, file.data());
+    if (verify) verify_payload(header, file.data() + header.payload_offset);
     const uint8_t* payload = file.data() + header.payload_offset;
     std::shared_ptr<uint64_t[]> words;
     Bits bits = Bits::zeroed(mapped ? 8 : header.payload_bytes);

@@ -22,7 +22,7 @@ from evenbins.errors import ArgumentError
 
 __all__ = [
     "KINDS", "Kind", "Mergeable", "Plan", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",
-    "kind_of_policy", "load", "open", "that_can",
+    "kind_of_policy", "load", "open", "refuse_damaged", "that_can",
 ]  # fmt: skip
 
 
@@ -143,8 +143,8 @@ class Structure(_files.Persistent, Generic[_P]):
         Raises
         ------
         FormatError
-            A table is open read-only and unverified, and its file is damaged: look-ups tolerate that, changes
-            do not.
+            A table, or a filter that holds fingerprints, is open read-only and unverified, and its file is
+            damaged: look-ups tolerate that, changes do not.
         """
         self._refuse_damaged()
         twin = type(self).__new__(type(self))
@@ -154,7 +154,7 @@ class Structure(_files.Persistent, Generic[_P]):
         return twin
 
     def _refuse_damaged(self) -> None:
-        """Check what a copy would rely on, if it is mapped and unverified; tables have links."""
+        """Check what a copy would rely on, if it is mapped and unverified: `refuse_damaged`, for some."""
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
@@ -182,6 +182,18 @@ class Structure(_files.Persistent, Generic[_P]):
 
     def _repr_html_(self) -> str:
         return _show.html_comparison(type(self).__name__, ("plan", "stats()"), self._compared())
+
+
+def refuse_damaged(mapped: Any) -> None:
+    """Check every invariant of a structure that is mapped, before others are made of what it holds.
+
+    Look-ups check what they read; changes, copies and unions rely on it, and nobody has looked at it if the
+    file was opened without `verify`.
+    """
+    if mapped._read_only and (broken := mapped._invariant()):
+        raise FormatError(
+            f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
+        )
 
 
 class Mergeable(Structure[_P]):

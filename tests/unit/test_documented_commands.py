@@ -49,7 +49,7 @@ from click.testing import CliRunner
 
 import evenbins
 from benchmarks.__main__ import bench
-from evenbins import BlockedBloomFilter, cli
+from evenbins import BlockedBloomFilter, FingerprintFilter, cli
 from evenbins.study.papers import registry
 
 ROOT = Path(__file__).parents[2]
@@ -179,6 +179,9 @@ def prepare(folder: Path) -> None:
         made = BlockedBloomFilter(1000)
         made.add_many(keys)
         made.save(folder / part)
+    sessions = FingerprintFilter(1000, 1e-6)
+    sessions.add_many(keys)
+    sessions.save(folder / "sessions.evb")
     for name in ("data", "figures", ".config/fish/completions"):
         (folder / name).mkdir(parents=True)
     for part in range(2):

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import kill_writes
 from soaks import harness, in_memory, on_disk, over_network
+from soaks.fingerprints import FingerprintSoak
 
 STEPS = size(2, 8)
 SOME = ["Redis, multilevel", "memcached", "HTTP router"]
@@ -87,6 +88,17 @@ def test_a_broken_structure_is_found_out(make: Any, what: str) -> None:
     soak.audit()
     assert getattr(soak, what) > 0
     assert soak.said
+
+
+def test_a_fingerprint_that_is_gone_is_found_out() -> None:
+    soak = FingerprintSoak(np.random.default_rng(3), 5000, 1e-3)
+    soak.add(np.arange(2000))
+    soak.filter.remove(int(soak.keys[1234]))
+    soak.ask(np.arange(2000))
+    assert soak.lost == 2  # it is not found, and not counted
+    soak.audit()
+    assert soak.drift >= 2
+    soak.close()
 
 
 def outcome(rss: list[int], descriptors: list[int]) -> harness.Outcome:

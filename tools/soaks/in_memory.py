@@ -2,6 +2,8 @@
 
     filters    which keys are in (a bit set): none missed; the rate as stats() says; the bytes of a fresh
                filter with the same keys, where order leaves no trace
+    fingerprint  how many copies of each fingerprint are in (fingerprints.py): every answer; the bytes of a
+               fresh filter
     fuse       which keys it was built from: none missed; the bytes of another order of the keys
     windows    when each key was added last (windows.py): found within the window, gone after it and a step
     counting   how often each key is in: none missed through removals; the bytes of a fresh filter
@@ -47,6 +49,7 @@ from evenbins.study.counter_summary import CounterSummary
 from evenbins.study.hashing import plan_scheme
 from evenbins.study.ring import ring as study_ring
 from evenbins.tables import summaries
+from soaks.fingerprints import FingerprintSoak
 from soaks.harness import Case, Soak
 from soaks.windows import WindowSoak
 
@@ -694,6 +697,8 @@ def _cases() -> list[Case]:
     for fpr in (1e-2, 1e-6):
         make = lambda fpr=fpr: FingerprintFilter(2 * _KEYS, fpr)  # noqa: E731
         cases.append(Case(f"fingerprint, {fpr:g}", lambda rng, make=make: CountingSoak(rng, make, 3)))
+    cases.append(Case("fingerprint, full", lambda rng: FingerprintSoak(rng, _KEYS, 1e-3)))
+    cases.append(_filter("fingerprint, set", lambda: FingerprintFilter(_KEYS, 1e-3, semantics="set")))
     cases.append(Case("fuse", FuseSoak))
     for counted in (False, True):
         make_window = lambda rng, counted=counted: WindowSoak(rng, _KEYS, 1e-3, 8, counted=counted)  # noqa: E731

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from evenbins.cli._window import SeenLately
     from evenbins.deduplication.deduplicator import Deduplicator
 
 __all__ = ["KeyBudget", "KeysExceedMemoryError", "check_state_size", "is_replaced"]
@@ -24,7 +25,7 @@ class KeyBudget:
     of growth may take as much again.
     """
 
-    def __init__(self, most: int | None, seen: Deduplicator, *, early: bool) -> None:
+    def __init__(self, most: int | None, seen: Deduplicator | SeenLately, *, early: bool) -> None:
         self._seen = seen
         # What was planned is not too much.
         self._most = None if most is None else max(most // 2 if early else most, seen.nbytes)

@@ -25,6 +25,7 @@ from evenbins.tables.exact_sets import digest_words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from evenbins.cli._window import SeenLately
     from evenbins.deduplication.deduplicator import Deduplicator
 
     Mask = npt.NDArray[np.bool_]
@@ -80,7 +81,7 @@ def _count(source: RowInput, mask: Mask) -> None:
 
 
 def dedup_in_memory(
-    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *,
+    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator | SeenLately, advance: _Advance, *,
     threads: int | None, check: Callable[[], None], small: bool,
 ) -> None:  # fmt: skip
     """Write the rows whose key was not seen before; `check` is called after every batch."""

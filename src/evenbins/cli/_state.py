@@ -21,6 +21,7 @@ import click
 
 from evenbins._core import FormatError
 from evenbins.deduplication.deduplicator import Deduplicator
+from evenbins.structure import kind_of_file
 
 __all__ = ["check_state", "load_state", "locked_state"]
 
@@ -69,6 +70,8 @@ def load_state(path: str | None) -> Deduplicator | None:
     if not os.path.isfile(path):
         raise click.ClickException(f"--state {path}: not a regular file: name another one")
     try:
+        if kind_of_file(path).name == "window":
+            raise click.ClickException(f"--state {path}: it was made with --window: give the same --window")
         return Deduplicator.load(path)
     except FormatError as error:
         raise click.ClickException(

@@ -35,7 +35,10 @@ from evenbins.cli._sinks import Sink, check_sink, named_errors, open_sink
 from evenbins.cli.seed import SecretSeed, keep_private, seed_of
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from evenbins.cli._estimate import Estimate
+    from evenbins.cli._window import SeenLately
     from evenbins.deduplication.deduplicator import Deduplicator
 
 __all__ = ["dedup"]
@@ -87,6 +90,12 @@ def _list_of(_: click.Context, parameter: click.Parameter, value: Sequence[str] 
     help="The most to use; more keys are compared in parts, on disk, exactly. A line, or a row group of "
     "Parquet, must fit beside them.",
 )
+@click.option(
+    "--window",
+    metavar="DURATION|ROWS",
+    help="Compare with the rows of the last 90s, 10min, 1h or 7d, or with the last 10M rows; older ones are "
+    "kept again. A duration of a pipe needs --capacity, the most different keys in it.",
+)
 @click.option("--state", type=FILE, help="Continue where the last run with this file ended.")
 @click.option(
     "--normalize",
@@ -115,7 +124,8 @@ def _list_of(_: click.Context, parameter: click.Parameter, value: Sequence[str] 
 @click.option("--json", "as_json", is_flag=True, help="Print the report: --report -.")
 def dedup(
     inputs: tuple[str, ...], output: str | None, fields: list[str], format: str | None, exact: bool,
-    fpr: float | None, capacity: int | None, memory: int | None, state: str | None, rules: list[str],
+    fpr: float | None, capacity: int | None, memory: int | None, window: str | None, state: str | None,
+    rules: list[str],
     nulls: str, dropped: str | None, report: str | None, null: bool, binary: bool, threads: int | None,
     seed: int | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -129,6 +139,9 @@ def dedup(
     Without --exact keys are kept in a filter of about 7 bytes per key, with a known number of keys: every
     repeated row is dropped, and of the others a share of --fpr at most, so of 20 million rows 0.02 are
     expected to be dropped wrongly.
+
+    With --window a row is dropped if an equal one came within the window before it, and each renews the
+    window of its key: for streams without end, in memory for one window.
 
     No --capacity is needed: the rows of files are estimated from a sample, and for a pipe the filter grows.
     With more keys than memory they are compared in parts, on disk and exactly.
@@ -159,9 +172,11 @@ def dedup(
         with_option_errors(partial(arguments.capacity, capacity))
     if memory is not None and memory < _LEAST_MEMORY:
         raise click.ClickException(f"--memory must be at least 64M, not {memory:_} bytes: raise it")
+    if window is not None and exact:
+        raise click.ClickException("--exact keeps all keys, and --window those of a while: leave out one")
     job = _Job(
         sources, output=output, dropped=dropped, state=state, exact=exact, fpr=fpr, capacity=capacity,
-        memory=memory, threads=threads, seed=seed,
+        memory=memory, window=window, threads=threads, seed=seed,
     )  # fmt: skip
     with _orderly_end(), job.held:
         job.run()
@@ -180,14 +195,19 @@ class _Job:
 
     def __init__(
         self, sources: list[RowInput], *, output: str | None, dropped: str | None, state: str | None,
-        exact: bool, fpr: float | None, capacity: int | None, memory: int | None, threads: int | None,
-        seed: int | None,
+        exact: bool, fpr: float | None, capacity: int | None, memory: int | None, window: str | None,
+        threads: int | None, seed: int | None,
     ) -> None:  # fmt: skip
         self.sources, self.output, self.dropped, self.state = sources, output, dropped, state
         self.exact, self.fpr, self.capacity, self.memory = exact, fpr, capacity, memory
         self.threads, self.secret = threads, isinstance(seed, SecretSeed)
         self.seed = None if seed is None else int(seed)
-        self.seen: Deduplicator | None = None
+        self.seen: Deduplicator | SeenLately | None = None
+        self.window: timedelta | int | None = None
+        if window is not None:
+            from evenbins.cli._window import window_of
+
+            self.window = window_of(window)
         self.earlier_rows, self.earlier_wrong, self.estimate = 0, 0.0, ""
         self.spilled_bytes, self.seconds = 0, 0.0
         self.held = HeldSignals()
@@ -204,8 +224,11 @@ class _Job:
             Bar([s.name for s in self.sources], beside_output=not self.output) as bar,
         ):
             check_state_size(self.state, self._most_key_bytes)
-            loaded = load_state(self.state)
-            on_disk = self._prepare(loaded, bar)
+            if self.window is not None:
+                loaded, on_disk = self._prepare_window(self.window, bar), False
+            else:
+                loaded = load_state(self.state)
+                on_disk = self._prepare(loaded, bar)
             self._write(bar, on_disk)
             if self.state is not None and self.seen is not None:
                 with _private(self.secret and loaded is None), named_errors(self.state):
@@ -252,6 +275,36 @@ class _Job:
         self.seen = with_option_errors(partial(make, capacity=keys))
         note(f"{estimate.text}{self._promise(estimate.rows)}")
         return False
+
+    def _prepare_window(self, window: timedelta | int, bar: Bar) -> Any:
+        """Make or take over the filter of a window; return the one that was loaded."""
+        from evenbins.cli._window import WINDOW_FPR, SeenLately, load_window
+
+        self.seen = loaded = load_window(self.state, window, self.fpr, self.seed)
+        if loaded is not None:
+            self.estimate = f"{self.state}: {loaded.filter.stats().keys:_.0f} keys of the window"
+            note(f"{self.estimate}{self._promise(None)}")
+            return loaded
+        rate, self.seed = WINDOW_FPR if self.fpr is None else self.fpr, self.seed or 0
+        keys, rows = self.capacity, None
+        if keys is None:
+            readable = all(source.can_be_read_twice for source in self.sources)
+            found = self._estimate(rate, bar)[0] if readable else None
+            rows = found.rows if found is not None else None
+            if isinstance(window, int):
+                keys = window if rows is None else min(window, 2 * rows + 1)  # an estimate may be too low
+            elif rows is None:
+                raise click.ClickException(
+                    f"{self.sources[0].title} is a pipe: give --capacity, the most different keys in a window"
+                )
+            else:
+                keys = max(1, rows)
+        self.capacity = None
+        self.seen = SeenLately.planned(window, max(1, keys), rate, self.seed, self._most_key_bytes)
+        what = f"{window:_} rows" if isinstance(window, int) else f"{window} (h:mm:ss)"
+        self.estimate = f"a window of {what}, at most {keys:_} different keys"
+        note(f"{self.estimate}{self._promise(rows)}")
+        return None
 
     def _promise(self, rows: int | None) -> str:
         """Return the memory planned for and, if the number of rows is known, the errors to expect."""
@@ -339,7 +392,7 @@ class _Job:
 
     def _pass(self, outputs: Any, bar: Bar, on_disk: bool) -> None:
         from evenbins.cli import _passes
-        from evenbins.deduplication.deduplicator import DeduplicatorFullError
+        from evenbins.deduplication.deduplicator import Deduplicator, DeduplicatorFullError
 
         if on_disk:
             return self._pass_on_disk(outputs, bar)
@@ -354,6 +407,7 @@ class _Job:
             if self.state is not None:
                 self.held.hold()  # the output is renamed next, and the state must follow
         except DeduplicatorFullError:
+            assert isinstance(self.seen, Deduplicator)
             raise click.ClickException(
                 f"there are more different keys than a filter with this rate holds ({self.seen.max_keys:_}): "
                 "give --exact, a larger --fpr, or --capacity"

@@ -47,6 +47,7 @@ from evenbins.filters.fingerprint_plan import (
 from evenbins.filters.from_keys import number_of
 from evenbins.filters.fuse import FuseFilter, FuseKeys
 from evenbins.filters.set_algebra import require_same_plan
+from evenbins.structure import refuse_damaged
 from evenbins.theory import fingerprint as theory
 from evenbins.theory import fingerprint_design as design
 from evenbins.theory.fuse import MAX_REMAINDER
@@ -350,6 +351,7 @@ class FingerprintFilter(BaseFilter):
 
         ValueError if their plans differ in more than how far they have grown.
         """
+        other._refuse_damaged()
         mine, theirs = self._numbers, other._numbers
         behind = mine.doublings - theirs.doublings
         for _ in range(behind):
@@ -381,6 +383,9 @@ class FingerprintFilter(BaseFilter):
     def _items_with(self, other: Self) -> tuple[float, float, float]:
         both = self.copy()._joined(other, "compare")
         return self.approx_items(), other.approx_items(), both.approx_items()
+
+    def _refuse_damaged(self) -> None:
+        refuse_damaged(self)  # other lines are built from its fingerprints
 
     def _require_multiset(self, what: str, why: str) -> None:
         if self._numbers.set:
@@ -428,6 +433,7 @@ class FingerprintFilter(BaseFilter):
         return self._resized(design.halved, threads)
 
     def _resized(self, resize: Any, threads: int | None) -> Self:
+        self._refuse_damaged()
         core = self._numbers
         keys, wanted = core.resized(resize)
         if not design.LEAST_REMAINDER <= wanted.remainder <= design.MOST_REMAINDER:

@@ -17,7 +17,12 @@ from evenbins.filters.plan import FilterPlan, FilterStats
 __all__ = ["Filter", "OverfilledWarning", "side_by_side"]
 
 
-LEVELS = ("in level 1", "in level 2", "in level 3", "in the rest")  # shares of a fingerprint filter's keys
+LEVELS = (
+    "in level 1",
+    "in level 2",
+    "in level 3",
+    "in the rest",
+)  # where the keys of a fingerprint filter are
 
 
 class OverfilledWarning(UserWarning):
@@ -27,15 +32,15 @@ class OverfilledWarning(UserWarning):
 def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:
     """Pair what was planned with what is measured: rows of (name, planned, measured)."""
     names = ["keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes"]
-    if plan.semantics is not None:  # of a fingerprint filter, whose levels have shares of the keys
+    if hasattr(stats, "shares"):  # of the keys, in the levels of a fingerprint or window filter
         del names[5]
     elif plan.overflow or stats.spilled:
         names[5:6] = ["list_reads", "overflow", "spilled"]
     if plan.counter_bits:
         names[5:6] = ["saturated"]
     rows = [(name, getattr(plan, name), getattr(stats, name)) for name in names]
-    if plan.semantics is not None:
-        rows[5:5] = zip(LEVELS, plan.shares, stats.shares, strict=True)
+    if isinstance(shares := getattr(stats, "shares", None), tuple):
+        rows[5:5] = zip(LEVELS, plan.shares, shares, strict=True)
     return rows
 
 

@@ -25,16 +25,13 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Self, SupportsFloat, SupportsIndex, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _mapped_files, _show
+from evenbins import _core, _mapped_files, _show
 from evenbins._bulk import Key
 from evenbins._core import FilterFullError, FormatError
 from evenbins._files import StrPath
@@ -56,12 +53,12 @@ from evenbins.filters.sharded_files import (
     write_shard,
 )
 from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded, sharded_plan_of
+from evenbins.filters.sharded_removal import ShardRemoval
 
 __all__ = ["ShardedFilter"]
 
 _MAGIC = b"EVBSHARD"
 _OPEN_TRIES = 3
-_T = TypeVar("_T", np.bool_, np.int64)
 
 
 def _core_of(part: BaseFilter) -> tuple[Any, ...]:
@@ -72,7 +69,7 @@ def _identity(part: BaseFilter) -> tuple[Any, ...]:
     return type(part), *_core_of(part), part.seed, part.capacity
 
 
-class ShardedFilter(_core.Shards, CompositeFilter):
+class ShardedFilter(_core.Shards, CompositeFilter, ShardRemoval):
     """A membership filter in shards, each an ordinary filter; saved as a directory.
 
     Parameters
@@ -195,85 +192,6 @@ class ShardedFilter(_core.Shards, CompositeFilter):
             self._cached = sharded_plan_of(self._keys, self.shards, self._parts[0].plan)
         return self._cached
 
-    # --- keys out, of fingerprint shards -------------------------------------------------------------
-
-    def remove(self, key: Key, /) -> None:
-        """Remove one copy of a key from its shard; see `FingerprintFilter.remove`.
-
-        Raises
-        ------
-        KeyError
-            The key is not in the filter; nothing has changed.
-        TypeError
-            Keys cannot be removed from these shards.
-
-        Examples
-        --------
-        >>> f = ShardedFilter(1000, 1e-3, shards=4, policy="fingerprint")
-        >>> f.add_many(["a", "a", "b"])
-        >>> f.remove("a")
-        >>> f.count("a"), f.discard("b"), f.discard("b")
-        (1, True, False)
-        """
-        self._holding(key).remove(key)
-
-    def discard(self, key: Key, /) -> bool:
-        """Remove one copy of a key if it is present, and return whether it was; see `remove`."""
-        return self._holding(key).discard(key)
-
-    def count(self, key: Key, /) -> int:
-        """Return how many copies of the key's fingerprint are in its shard."""
-        return self._holding(key).count(key)
-
-    def remove_many(
-        self, keys: object, *, digests: bool = False, threads: int | None = None
-    ) -> npt.NDArray[np.bool_]:
-        """Remove many keys, those of a shard in their order; return for each whether it was there.
-
-        Takes what `add_many` takes; 8 bytes per key are needed for their digests.
-
-        Examples
-        --------
-        >>> f = ShardedFilter(1000, 1e-3, shards=4, policy="fingerprint")
-        >>> f.add_many(["a", "b"])
-        >>> f.remove_many(["a", "a", "b"])
-        array([ True, False,  True])
-        """
-        self._require_writable()
-        return self._by_shard(FingerprintFilter.remove_many, np.bool_, keys, digests, threads)
-
-    def count_many(
-        self, keys: object, *, digests: bool = False, threads: int | None = None
-    ) -> npt.NDArray[np.int64]:
-        """Count the copies of many keys; takes what `remove_many` takes."""
-        return self._by_shard(FingerprintFilter.count_many, np.int64, keys, digests, threads)
-
-    def _fingerprint_shards(self) -> tuple[FingerprintFilter, ...]:
-        parts: Any = self._parts
-        if not isinstance(parts[0], FingerprintFilter):
-            raise TypeError(
-                f"shards of policy {parts[0]._policy!r} neither remove nor count keys: build the filter with "
-                'policy="fingerprint"'
-            )
-        return parts  # type: ignore[no-any-return]
-
-    def _holding(self, key: Key) -> FingerprintFilter:
-        return self._fingerprint_shards()[self.shard_of(key)]
-
-    def _by_shard(
-        self, call: Callable[..., npt.NDArray[_T]], dtype: type[_T], keys: object, digests: bool,
-        threads: int | None,
-    ) -> npt.NDArray[_T]:  # fmt: skip
-        """Make a call of every shard with its keys; return the answers in the order of the keys."""
-        parts = self._fingerprint_shards()
-        source, shape = _bulk.key_source(keys, digests=digests)
-        words = _core.digest_from(source, self._seed, _bulk.checked_threads(threads))
-        grouped, starts, origin = _core.split_by_shard(words, len(parts), True)
-        answers = np.empty(len(words), dtype)
-        for part, (first, last) in zip(parts, pairwise(starts.tolist()), strict=True):
-            answers[origin[first:last]] = call(part, grouped[first:last], digests=True, threads=threads)
-        return answers if shape is None else answers.reshape(shape)
-
     # --- the filter as a whole ---------------------------------------------------------------------
 
     @property
@@ -356,6 +274,8 @@ class ShardedFilter(_core.Shards, CompositeFilter):
     def _joined(self, other: Self, verb: str) -> Self:
         self._require_writable()
         self._require_same_shards(other, verb)
+        for part in other._parts:
+            part._refuse_damaged()
         try:
             self._merge_shards(other)
         except ValueError as error:

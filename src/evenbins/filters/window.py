@@ -38,6 +38,7 @@ from evenbins.filters.base import BaseFilter
 from evenbins.filters.fingerprint_levels import measured_levels
 from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.plan import OF_CORE, FilterStats
+from evenbins.structure import refuse_damaged
 from evenbins.theory import fingerprint_design
 from evenbins.theory import window as theory
 from evenbins.theory.fingerprint import fpr as fpr_of
@@ -321,6 +322,9 @@ class WindowFilter(BaseFilter):
         twin = super().copy()
         twin._clock = self._clock
         return twin
+
+    def _refuse_damaged(self) -> None:
+        refuse_damaged(self)  # a copy is swept, and moves the fingerprints that it holds
 
     def _count_added(self, count: int) -> None:
         """Do nothing: the filter raises FilterFullError before it is overfilled."""

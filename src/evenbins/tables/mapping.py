@@ -32,7 +32,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _bulk
 from evenbins._bulk import Key
-from evenbins._core import FormatError
+from evenbins.structure import refuse_damaged
 from evenbins.tables import _keys, equality
 from evenbins.tables._keys import (
     KEY_TYPES,
@@ -425,14 +425,7 @@ class TableMapping(_TableCore):
         )
 
     def _refuse_damaged(self) -> None:
-        """Check every invariant of a table that is mapped, before a copy of it is changed.
-
-        Changes follow links that nobody has looked at if it was opened without `verify`; look-ups check them.
-        """
-        if self._read_only and (broken := self._invariant()):
-            raise FormatError(
-                f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
-            )
+        refuse_damaged(self)  # changes follow links, and look-ups check them
 
     # --- the table as a whole -------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""The page Fingerprints: one block of a fingerprint filter, line by line, as it fills, overflows and restores.
+"""The page Fingerprints: one block of a fingerprint filter, line by line: it fills, overflows and restores.
 
-    fingerprints/block     the lines of a real filter with so many keys: which runs are where, plan beside stats
+    fingerprints/block     the lines of a real filter with so many keys: which runs are where; plan and stats
 
 The filter has one block: 128 lines of level 1 (17 slots each), 16 of level 2, one of level 3, and a rest. Its
 keys are 0 … keys-1. With `turns` it held other keys before, as often replaced as that: the picture must be
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from evenbins import FingerprintFilter, digest_many
 from evenbins.filters import plan_of_core
-from evenbins.filters.fingerprint import FingerprintCore, FingerprintPlan
+from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.protocols import side_by_side
 from evenbins.study.lab.parameters import Endpoint, Number
 
@@ -86,7 +86,7 @@ def _runs(line: Words) -> tuple[list[list[int]], list[int]]:
 
     Its first word has the occupied quotients, the second the slots in which runs end.
     """
-    occupied, ends = list(_bits(int(line[0]))), list(_bits(int(line[1]) & 2**_SLOTS[0] - 1))
+    occupied, ends = list(_bits(int(line[0]))), list(_bits(int(line[1]) & 2 ** _SLOTS[0] - 1))
     lengths = np.diff([-1, *ends]).tolist()
     return [list(run) for run in zip(occupied, lengths, strict=False)], occupied[len(ends) :]
 
