@@ -25,23 +25,20 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Self, SupportsFloat, SupportsIndex, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _mapped_files, _show
+from evenbins import _core, _mapped_files, _show
 from evenbins._bulk import Key
-from evenbins._core import FilterFullError, FormatError
+from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins._keywords import explain_keywords
 from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
-from evenbins.filters.fingerprint import FingerprintFilter
+from evenbins.filters.fingerprint_shards import FingerprintShards
 from evenbins.filters.set_algebra import items_by_shard
 from evenbins.filters.sharded_files import (
     Manifest,
@@ -61,7 +58,6 @@ __all__ = ["ShardedFilter"]
 
 _MAGIC = b"EVBSHARD"
 _OPEN_TRIES = 3
-_T = TypeVar("_T", np.bool_, np.int64)
 
 
 def _core_of(part: BaseFilter) -> tuple[Any, ...]:
@@ -72,7 +68,7 @@ def _identity(part: BaseFilter) -> tuple[Any, ...]:
     return type(part), *_core_of(part), part.seed, part.capacity
 
 
-class ShardedFilter(_core.Shards, CompositeFilter):
+class ShardedFilter(_core.Shards, FingerprintShards, CompositeFilter):
     """A membership filter in shards, each an ordinary filter; saved as a directory.
 
     Parameters
@@ -195,85 +191,6 @@ class ShardedFilter(_core.Shards, CompositeFilter):
             self._cached = sharded_plan_of(self._keys, self.shards, self._parts[0].plan)
         return self._cached
 
-    # --- keys out, of fingerprint shards -------------------------------------------------------------
-
-    def remove(self, key: Key, /) -> None:
-        """Remove one copy of a key from its shard; see `FingerprintFilter.remove`.
-
-        Raises
-        ------
-        KeyError
-            The key is not in the filter; nothing has changed.
-        TypeError
-            Keys cannot be removed from these shards.
-
-        Examples
-        --------
-        >>> f = ShardedFilter(1000, 1e-3, shards=4, policy="fingerprint")
-        >>> f.add_many(["a", "a", "b"])
-        >>> f.remove("a")
-        >>> f.count("a"), f.discard("b"), f.discard("b")
-        (1, True, False)
-        """
-        self._holding(key).remove(key)
-
-    def discard(self, key: Key, /) -> bool:
-        """Remove one copy of a key if it is present, and return whether it was; see `remove`."""
-        return self._holding(key).discard(key)
-
-    def count(self, key: Key, /) -> int:
-        """Return how many copies of the key's fingerprint are in its shard."""
-        return self._holding(key).count(key)
-
-    def remove_many(
-        self, keys: object, *, digests: bool = False, threads: int | None = None
-    ) -> npt.NDArray[np.bool_]:
-        """Remove many keys, those of a shard in their order; return for each whether it was there.
-
-        Takes what `add_many` takes; 8 bytes per key are needed for their digests.
-
-        Examples
-        --------
-        >>> f = ShardedFilter(1000, 1e-3, shards=4, policy="fingerprint")
-        >>> f.add_many(["a", "b"])
-        >>> f.remove_many(["a", "a", "b"])
-        array([ True, False,  True])
-        """
-        self._require_writable()
-        return self._by_shard(FingerprintFilter.remove_many, np.bool_, keys, digests, threads)
-
-    def count_many(
-        self, keys: object, *, digests: bool = False, threads: int | None = None
-    ) -> npt.NDArray[np.int64]:
-        """Count the copies of many keys; takes what `remove_many` takes."""
-        return self._by_shard(FingerprintFilter.count_many, np.int64, keys, digests, threads)
-
-    def _fingerprint_shards(self) -> tuple[FingerprintFilter, ...]:
-        parts: Any = self._parts
-        if not isinstance(parts[0], FingerprintFilter):
-            raise TypeError(
-                f"shards of policy {parts[0]._policy!r} neither remove nor count keys: build the filter with "
-                'policy="fingerprint"'
-            )
-        return parts  # type: ignore[no-any-return]
-
-    def _holding(self, key: Key) -> FingerprintFilter:
-        return self._fingerprint_shards()[self.shard_of(key)]
-
-    def _by_shard(
-        self, call: Callable[..., npt.NDArray[_T]], dtype: type[_T], keys: object, digests: bool,
-        threads: int | None,
-    ) -> npt.NDArray[_T]:  # fmt: skip
-        """Make a call of every shard with its keys; return the answers in the order of the keys."""
-        parts = self._fingerprint_shards()
-        source, shape = _bulk.key_source(keys, digests=digests)
-        words = _core.digest_from(source, self._seed, _bulk.checked_threads(threads))
-        grouped, starts, origin = _core.split_by_shard(words, len(parts), True)
-        answers = np.empty(len(words), dtype)
-        for part, (first, last) in zip(parts, pairwise(starts.tolist()), strict=True):
-            answers[origin[first:last]] = call(part, grouped[first:last], digests=True, threads=threads)
-        return answers if shape is None else answers.reshape(shape)
-
     # --- the filter as a whole ---------------------------------------------------------------------
 
     @property
@@ -334,37 +251,8 @@ class ShardedFilter(_core.Shards, CompositeFilter):
         """Add the keys of `other`, shard by shard; an error leaves all shards as they were."""
         if not isinstance(other, ShardedFilter):
             return NotImplemented
-        if self._is_multiset:
-            raise TypeError("shards that are multisets have no |: use +, which adds the copies of both")
+        self._refuse_or()
         return self._joined(other, "merge")
-
-    def __iadd__(self, other: Self) -> Self:
-        """Add the copies of `other`, shard by shard; an error leaves all shards as they were."""
-        if not isinstance(other, ShardedFilter):
-            return NotImplemented
-        if not self._is_multiset:
-            raise TypeError("+ adds copies, which only multisets of fingerprints hold: use |")
-        return self._joined(other, "add")
-
-    def __add__(self, other: Self) -> Self:
-        return self.copy().__iadd__(other) if isinstance(other, ShardedFilter) else NotImplemented
-
-    @property
-    def _is_multiset(self) -> bool:
-        return getattr(self._parts[0], "semantics", "set") == "multiset"
-
-    def _joined(self, other: Self, verb: str) -> Self:
-        self._require_writable()
-        self._require_same_shards(other, verb)
-        for part in other._parts:
-            part._refuse_damaged()
-        try:
-            self._merge_shards(other)
-        except ValueError as error:
-            if not isinstance(self._parts[0], FingerprintFilter):
-                raise
-            raise FilterFullError(f"{error}; all shards are as they were") from None
-        return self
 
     def _require_same_shards(self, other: Self, verb: str) -> None:
         what, mine, theirs = "", self._parts[0], other._parts[0]
