@@ -4,10 +4,16 @@
 //
 // Needs cmake and a C++20 compiler alone, so that it runs on machines without this project's Python packages. The
 // integer cores are those of plans for a rate of 1e-3. Every filter gets the same random digests, as int64 keys would
-// give; a call adds as many as `kCall`, and a filter is never filled beyond its capacity. Filters that can remove are
-// filled to their capacity by one call, asked when they are full, and emptied by one call. "lines" is what nothing that
-// touches one line a key can beat: the same keys read, or change, a word of a random line of as much memory; of changes
-// each thread has its own share of the lines.
+// give; a call adds as many as `kCall`, and a filter is never filled beyond its capacity.
+//
+//     build/cores/bench_cores SECONDS MIB THREADS fingerprint
+//
+// measures fingerprint filters of at most MIB MiB with one thread and with THREADS, a row for each operation: filled from
+// empty, asked for its keys and for others, churned at full load (a sixteenth of the keys removed, as many others added),
+// emptied. "line" is what nothing that touches one line per key can beat: the same keys read, or change, a word of a random
+// line of as much memory; of changes each thread has its own share of the lines. "blocked" is a blocked filter of as many
+// bytes with the same keys. The operations of a round follow each other, the best of the rounds counts, and the last
+// column is the rate as a share of that of the lines.
 #include <sys/resource.h>
 #include <time.h>
 
@@ -43,6 +49,7 @@ const Case kCases[] = {
     {"fill", 2, Kind::balanced, Hashing::lanes, 1100101, {4, 512, 10, 2, 0, 0, 0, 0, 31091, 267, 1677, 267}},
     {"multilevel", 2, Kind::balanced, Hashing::lanes, 1083698, {3, 512, 10, 2, 0, 195, 0, 0, 31393, 38, 1340, 34}},
     {"fingerprint", 2, Kind::fingerprint, Hashing::lanes, 1000000, {25312, 10, 39, 14, 264, 1010000, 0, 0}},
+    {"fingerprint", 17, Kind::fingerprint, Hashing::lanes, 10000000, {252896, 10, 39, 14, 2064, 10100000, 0, 0}},
     {"fingerprint", 166, Kind::fingerprint, Hashing::lanes, 100000000, {2527840, 10, 39, 14, 20064, 101000000, 0, 0}},
     {"blocked", 256, Kind::blocked, Hashing::lanes, 138141769, {4194304, 512, 9}},
     {"standard", 256, Kind::standard, Hashing::independent, 149362742, {2147483641, 10}},
@@ -132,53 +139,84 @@ void print_rates(const Case& each, const char* name, uint32_t threads, const std
   std::fflush(stdout);
 }
 
-void measure_lines(const Case& each, uint64_t bytes, const std::vector<int64_t>& keys, uint32_t threads,
-                   double seconds) {
+// The operations on a fingerprint filter, beside what bounds them.
+void measure_fingerprint(const Case& each, const Spec& spec, const std::vector<int64_t>& keys, uint32_t threads,
+                         double seconds) {
+  const uint64_t bytes = payload_bytes(spec), lines = bytes / 64, n = std::min<uint64_t>(keys.size(), each.capacity);
+  const uint64_t others = std::min<uint64_t>(n, keys.size() - n), part = std::min(n / 16, others);
+  const Numbers present(keys.data(), n), absent(keys.data() + n, others);
+  const Numbers leaving(keys.data(), part), coming(keys.data() + n, part);
+  const Pulse pulse = [] { return true; };
   Bits bits = Bits::zeroed(bytes);
   std::fill(bits.words(), bits.words() + bits.size(), 1);  // touches every page
-  const uint64_t lines = bytes / 64, n = std::min<uint64_t>(keys.size(), each.capacity);
+  const Spec blocked_spec{Kind::blocked, Hashing::lanes, 7, n, {lines, 512, 9}};
+  std::unique_ptr<Filter> blocked = make_filter(blocked_spec, Bits::zeroed(payload_bytes(blocked_spec)));
+  add_all(*blocked, present, threads, pulse);
+  std::unique_ptr<Filter> filter = make_filter(spec, Bits::zeroed(bytes));
+  filter->clear();  // touches every page
+  std::vector<uint8_t> answers(n);
   const auto by_threads = [&](const auto& act) {
     run_on_threads(threads, [&](uint32_t t) { act(t, n * t / threads, n * (t + 1) / threads); });
   };
-  const Numbers numbers(keys.data(), n);
-  const Rate change = best_of(seconds, n, [&](int) {
-    by_threads([&](uint32_t t, uint64_t start, uint64_t end) {
-      const uint64_t first = lines * t / threads;
-      change_lines(bits.words(), first, lines * (t + 1) / threads - first, numbers, start, end);
-    });
-  });
-  std::atomic<uint64_t> zero_lines = 0;
-  const Rate read = best_of(seconds / 2, n, [&](int) {
-    by_threads([&](uint32_t, uint64_t start, uint64_t end) {
-      zero_lines += kernel().line_reads(IntHash(7), bits.words(), lines,
-                                        reinterpret_cast<const uint64_t*>(keys.data()) + start, end - start);
-    });
-  });
-  if (zero_lines != 0) std::printf("no line is zero\n");
-  print_rates(each, "lines", threads, {change, read});
-}
-
-// Empty to full, and back.
-void measure_removal(const Case& each, const Spec& spec, const std::vector<int64_t>& keys, uint32_t threads,
-                     double seconds) {
-  const uint64_t n = std::min<uint64_t>(keys.size(), each.capacity);
-  const Numbers numbers(keys.data(), n);
-  const Pulse pulse = [] { return true; };
-  std::unique_ptr<Filter> filter = make_filter(spec, Bits::zeroed(payload_bytes(spec)));
-  filter->clear();  // touches every page
-  std::vector<uint8_t> answers(n);
-  Rate rates[3];
-  const auto better = [](Rate& best, const Rate& found) {
-    if (found.millions > best.millions) best = found;
+  const auto check = [&](uint64_t count, bool expected) {
+    if (std::find(answers.data(), answers.data() + count, uint8_t{!expected}) != answers.data() + count)
+      std::printf("%s: a wrong answer\n", each.name);
   };
+
+  struct Row {
+    const char* name;
+    int bound;  // the row of the lines
+    Rate rate;
+  };
+  enum { line_read, line_update, found, missing, insert, remove, churn, blocked_found, blocked_missing, kRows };
+  Row rows[kRows] = {{"line read", line_read, {}},
+                     {"line update", line_update, {}},
+                     {"look-up, present", line_read, {}},
+                     {"look-up, absent", line_read, {}},
+                     {"insert, to full", line_update, {}},
+                     {"remove, to empty", line_update, {}},
+                     {"churn at full load", line_update, {}},
+                     {"blocked, present", line_read, {}},
+                     {"blocked, absent", line_read, {}}};
+  const auto measure = [&](int row, uint64_t count, const auto& call) {
+    const Rate rate = time_of(count, call);
+    if (rate.millions > rows[row].rate.millions) rows[row].rate = rate;
+  };
+  std::atomic<uint64_t> zero_lines = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < 2 || seconds_since(begin) < seconds; ++round) {
-    better(rates[0], time_of(n, [&] { add_all(*filter, numbers, threads, pulse); }));
-    better(rates[1], time_of(n, [&] { contains_all(*filter, numbers, answers.data(), threads, pulse); }));
-    better(rates[2], time_of(n, [&] { remove_all(*filter, numbers, answers.data(), threads, pulse); }));
+    measure(line_update, n, [&] {
+      by_threads([&](uint32_t t, uint64_t start, uint64_t end) {
+        const uint64_t first = lines * t / threads;
+        change_lines(bits.words(), first, lines * (t + 1) / threads - first, present, start, end);
+      });
+    });
+    measure(insert, n, [&] { add_all(*filter, present, threads, pulse); });
+    measure(line_read, n, [&] {
+      by_threads([&](uint32_t, uint64_t start, uint64_t end) {
+        zero_lines += kernel().line_reads(IntHash(7), bits.words(), lines,
+                                          reinterpret_cast<const uint64_t*>(keys.data()) + start, end - start);
+      });
+    });
+    measure(found, n, [&] { contains_all(*filter, present, answers.data(), threads, pulse); });
+    check(n, true);
+    measure(blocked_found, n, [&] { contains_all(*blocked, present, answers.data(), threads, pulse); });
+    measure(missing, others, [&] { contains_all(*filter, absent, answers.data(), threads, pulse); });
+    measure(blocked_missing, others, [&] { contains_all(*blocked, absent, answers.data(), threads, pulse); });
+    for (const bool back : {false, true})  // the second time as it was
+      measure(churn, 2 * part, [&] {
+        remove_all(*filter, back ? coming : leaving, answers.data(), threads, pulse);
+        add_all(*filter, back ? leaving : coming, threads, pulse);
+      });
+    measure(remove, n, [&] { remove_all(*filter, present, answers.data(), threads, pulse); });
+    check(n, true);
     if (!filter->is_empty()) std::printf("%s: keys are left\n", each.name);
   }
-  print_rates(each, each.name, threads, {rates[0], rates[1], rates[2]});
+  if (zero_lines != 0) std::printf("a line became zero\n");
+  for (const Row& row : rows)
+    std::printf("%-18s %6llu %8u | %10.1f %10.2f | %8.2f\n", row.name, static_cast<unsigned long long>(each.mebibytes),
+                threads, row.rate.millions, row.rate.cpu_ns, row.rate.millions / rows[row.bound].rate.millions);
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -190,25 +228,30 @@ int main(int argc, char** argv) {
   const uint32_t first = argc > 5 ? std::atoi(argv[5]) : 1;
   const uint32_t cores = argc > 3 ? std::atoi(argv[3]) : std::max(1u, std::thread::hardware_concurrency());
   std::printf("kernel %s, %u cores\n", kernel().name, cores);
-  std::printf("%-11s %6s %8s | %10s %10s | %10s %10s | %10s %10s\n", "filter", "MiB", "threads", "add M/s", "CPU ns",
-              "query M/s", "CPU ns", "remove M/s", "CPU ns");
+  const bool by_operation = named != nullptr && std::strcmp(named, "fingerprint") == 0;
+  if (by_operation)
+    std::printf("%-18s %6s %8s | %10s %10s | %8s\n", "operation", "MiB", "threads", "M/s", "CPU ns", "of lines");
+  else
+    std::printf("%-11s %6s %8s | %10s %10s | %10s %10s\n", "filter", "MiB", "threads", "add M/s", "CPU ns", "query M/s",
+                "CPU ns");
   std::vector<int64_t> keys(2 * kCall);
   for (uint64_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<int64_t>(splitmix(i, 3));
   const Pulse pulse = [] { return true; };
   for (const Case& each : kCases) {
-    if (only != 0 && each.mebibytes != only) continue;
+    if ((each.kind == Kind::fingerprint) != by_operation) continue;
+    if (only != 0 && (by_operation ? each.mebibytes > only : each.mebibytes != only)) continue;
     if (named != nullptr && std::strcmp(named, each.name) != 0) continue;
+    const Spec spec{each.kind, each.hashing, 7, each.capacity, each.core};
+    if (by_operation) {
+      measure_fingerprint(each, spec, keys, first, seconds);
+      if (cores != first) measure_fingerprint(each, spec, keys, cores, seconds);
+      continue;
+    }
     const uint64_t n = std::min(kCall, each.capacity / 2);
     std::vector<uint8_t> answers(n);
-    const Spec spec{each.kind, each.hashing, 7, each.capacity, each.core};
     std::unique_ptr<Filter> expected;
     for (uint32_t threads = first; threads <= cores; threads *= 2) {
       const uint64_t bytes = payload_bytes(spec);
-      if (each.kind == Kind::fingerprint) {
-        measure_lines(each, bytes, keys, threads, seconds);
-        measure_removal(each, spec, keys, threads, seconds);
-        continue;
-      }
       std::unique_ptr<Filter> filter = make_filter(spec, Bits::zeroed(bytes));
       filter->clear();  // touches every page
       const Rate add = best_of(seconds, n, [&](int round) {

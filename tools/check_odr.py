@@ -23,7 +23,7 @@ import nanobind
 ROOT = Path(__file__).parents[1]
 FLAGS = ["-std=c++20", "-O0", "-fPIC", "-flto", "-Wodr", "-Wlto-type-mismatch"]
 WIDE = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mbmi", "-mbmi2", "-mpopcnt"]
-KERNELS = {"avx2.cpp": WIDE[4:], "avx512.cpp": WIDE}
+KERNELS = {"avx2.cpp": WIDE[4:], "avx512.cpp": WIDE, "avx512vbmi.cpp": [*WIDE, "-mavx512vbmi"]}
 
 
 def sources(root: Path) -> list[Path]:

@@ -53,9 +53,11 @@ CORE = [
     "kernels/dispatch",
     "kernels/generic",
 ]
+AVX512 = "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mbmi -mbmi2 -mpopcnt"
 KERNELS = {
     "kernels/avx2": "-mavx2 -mbmi -mbmi2 -mpopcnt",
-    "kernels/avx512": "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mbmi -mbmi2 -mpopcnt",
+    "kernels/avx512": AVX512,
+    "kernels/avx512vbmi": f"{AVX512} -mavx512vbmi",
 }
 FLAGS = ["-std=c++20", "-O2", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
 SANITIZERS = "address,undefined"

@@ -21,10 +21,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from soaks.windows import WindowSoak
 
 CASES = [
-    (100_000, 1e-3, 8, False), (100_000, 1e-3, 8, True), (1_000_000, 1e-4, 8, False), (3_000, 1e-6, 8, False),
-    (50_000, 1e-2, 1, False), (50_000, 1e-6, 3, True), (200_000, 1e-3, 30, False), (100_000, 1e-2, 100, True),
+    (100_000, 1e-3, 8, False, 20_000), (100_000, 1e-3, 8, True, 20_000), (1_000_000, 1e-4, 8, False, 20_000),
+    (3_000, 1e-6, 8, False, 20_000), (50_000, 1e-2, 1, False, 20_000), (50_000, 1e-6, 3, True, 20_000),
+    (200_000, 1e-3, 30, False, 20_000), (100_000, 1e-2, 100, True, 20_000), (200_000, 1e-3, 8, False, 20),
 ]  # fmt: skip
-"""Keys of a window, rate, steps, and whether the window counts additions."""
+"""Keys of a window, rate, steps, whether the window counts additions, and keys added at once, at most.
+
+In the last one so few keys come that steps sweep, not additions.
+"""
 _AUDITS = 10
 
 
@@ -41,10 +45,11 @@ def soak(operations: float, seed: int) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task("", total=int(operations))
-        for number, (keys, fpr, steps, counted) in enumerate(CASES):
+        for number, (keys, fpr, steps, counted, batch) in enumerate(CASES):
             what = "additions" if counted else "time"
             progress.update(task, description=f"{keys} keys, {fpr:g}, {steps} steps of {what}")
-            made = WindowSoak(np.random.default_rng([seed, number]), keys, fpr, steps, counted=counted)
+            rng = np.random.default_rng([seed, number])
+            made = WindowSoak(rng, keys, fpr, steps, counted=counted, batch=batch)
             ours = 0
             for audit in range(1, _AUDITS + 1):
                 while ours < operations / len(CASES) * audit / _AUDITS:

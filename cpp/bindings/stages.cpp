@@ -296,13 +296,7 @@ StagesObject* object_of(PyObject* self) { return Recent<StagesObject>::of(self);
 
 enum class Single : uint8_t { present, added, rare };
 
-// Adds a key that nothing stands in the way of, under the GIL.
-EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
-  if (!object.lock->is_free() || object.filters.empty()) [[unlikely]]
-    return Single::rare;
-  FilterObject& newest = object.newest();
-  if (newest.adds_in_turn || !newest.may_write()) [[unlikely]]
-    return Single::rare;
+EVENBINS_INLINE Single add_to_newest(StagesObject& object, FilterObject& newest, uint64_t digest) {
   const size_t older = object.ones.size() - 1;
   for (size_t i = older; i-- > 0;)
     if (object.ones[i].contains(digest)) return Single::present;
@@ -316,6 +310,25 @@ EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
   }
   newest.stage_keys.store(keys + 1, std::memory_order_relaxed);
   return Single::added;
+}
+
+// The same for a stage that grows, and may find no memory: the key is not in then, and the rare path says why.
+[[gnu::noinline]] Single add_to_growing(StagesObject& object, FilterObject& newest, uint64_t digest) {
+  try {
+    return add_to_newest(object, newest, digest);
+  } catch (const std::bad_alloc&) {
+    return Single::rare;
+  }
+}
+
+// Adds a key that nothing stands in the way of, under the GIL.
+EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
+  if (!object.lock->is_free() || object.filters.empty()) [[unlikely]]
+    return Single::rare;
+  FilterObject& newest = object.newest();
+  if (newest.read_only || !newest.may_write()) [[unlikely]]
+    return Single::rare;
+  return newest.lookups_wait ? add_to_growing(object, newest, digest) : add_to_newest(object, newest, digest);
 }
 
 [[gnu::noinline, gnu::cold]] PyObject* add_rarely(PyObject* self, StagesObject& object, uint64_t digest,

@@ -306,6 +306,18 @@ void FingerprintFilter::merge_in(const Filter&, std::vector<uint64_t>& space) {
   std::copy(space.begin(), space.end(), bits_.words());
 }
 
+bool FingerprintFilter::holds_the_same(const Filter& other_filter) const {
+  const auto& other = static_cast<const FingerprintFilter&>(other_filter);  // of the same structure
+  if (is_settled() && other.is_settled()) return Filter::holds_the_same(other);
+  std::vector<uint64_t> mine, theirs;
+  for (uint64_t block = 0; block < blocks(); ++block) {
+    fingerprints(block, mine);
+    other.fingerprints(block, theirs);
+    if (mine != theirs) return false;
+  }
+  return true;
+}
+
 uint64_t FingerprintFilter::set_bits() const {
   uint64_t different = 0;
   std::vector<uint64_t> all;

@@ -374,16 +374,4 @@ std::vector<uint64_t> GrowingFingerprintFilter::state() const {
   return all;
 }
 
-bool GrowingFingerprintFilter::holds_the_same(const Filter& other) const {
-  const auto& theirs = static_cast<const FingerprintFilter&>(other);  // of the same structure
-  if (old_ == nullptr && theirs.is_settled()) return FingerprintFilter::holds_the_same(other);
-  std::vector<uint64_t> a, b;
-  for (uint64_t block = 0; block < blocks(); ++block) {
-    fingerprints(block, a);
-    theirs.fingerprints(block, b);
-    if (a != b) return false;
-  }
-  return true;
-}
-
 }  // namespace evenbins

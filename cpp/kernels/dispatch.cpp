@@ -21,6 +21,10 @@ extern const Kernel table;
 namespace avx512_kernel {
 extern const Kernel table;
 }
+namespace avx512vbmi_kernel {
+const FingerprintLoops& fingerprint_loops(uint32_t remainder_bits);
+const WindowLoops& window_loops(uint32_t slot_bits);
+}  // namespace avx512vbmi_kernel
 #elif defined(__aarch64__)
 namespace neon_kernel {
 extern const Kernel table;
@@ -29,6 +33,19 @@ extern const Kernel table;
 
 namespace {
 
+#if defined(__x86_64__) && !EVENBINS_THREAD_SANITIZER
+const Kernel& with_vbmi() {
+  static const Kernel table = [] {
+    Kernel kernel = avx512_kernel::table;
+    kernel.name = "avx512vbmi";
+    kernel.fingerprint = avx512vbmi_kernel::fingerprint_loops;
+    kernel.window = avx512vbmi_kernel::window_loops;
+    return kernel;
+  }();
+  return table;
+}
+#endif
+
 std::vector<const Kernel*> runnable() {
   std::vector<const Kernel*> found = {&generic_kernel::table};
 #if EVENBINS_THREAD_SANITIZER
@@ -36,8 +53,10 @@ std::vector<const Kernel*> runnable() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) found.push_back(&avx2_kernel::table);
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
+      __builtin_cpu_supports("avx512vl")) {
     found.push_back(&avx512_kernel::table);
+    if (__builtin_cpu_supports("avx512vbmi")) found.push_back(&with_vbmi());
+  }
 #elif defined(__aarch64__)
   found.push_back(&neon_kernel::table);
 #endif

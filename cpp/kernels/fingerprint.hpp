@@ -17,8 +17,11 @@ struct Fingerprints {
     uint64_t* line;
     uint32_t quotient, remainder;
 
-    EVENBINS_INLINE Key(const FingerprintView& f, uint64_t* line, uint64_t digest) : line(line) {
-      const unsigned __int128 product = static_cast<unsigned __int128>(digest * f.lines) * f.quotients;
+    Key() = default;
+    EVENBINS_INLINE Key(const FingerprintView& f, uint64_t digest) {
+      const unsigned __int128 cut = static_cast<unsigned __int128>(digest) * f.lines;
+      line = f.level1 + (static_cast<uint64_t>(cut >> 64) << 3);
+      const unsigned __int128 product = static_cast<unsigned __int128>(static_cast<uint64_t>(cut)) * f.quotients;
       quotient = static_cast<uint32_t>(product >> 64);
       remainder = static_cast<uint32_t>(static_cast<uint64_t>(product) >> f.shift);
     }
@@ -30,6 +33,8 @@ struct Fingerprints {
   EVENBINS_INLINE static uint64_t* line_of(const FingerprintView& f, uint64_t digest) {
     return f.level1 + (mulhi(digest, f.lines) << 3);
   }
+
+  EVENBINS_INLINE static Key key_of(const FingerprintView& f, uint64_t digest) { return {f, digest}; }
 
   EVENBINS_INLINE static bool contains(const FingerprintView& f, const Key& key, bool locked = false) {
     const Place at = key.place(f);
@@ -86,88 +91,194 @@ struct Fingerprints {
     __atomic_fetch_add(f.state, more, __ATOMIC_RELAXED);
   }
 
-  // Calls act(j, key) for j = 0 … n−1 until it returns false, with the next lines on their way: one is asked for with each
-  // key. (Asking for 32 lines at once, again and again, takes twice as long in memory.) Returns how often it was called
-  // and returned true.
-  template <int ForWriting, typename Act>
-  EVENBINS_INLINE static size_t each(const FingerprintView& view, const uint64_t* digests, size_t n, Act&& act) {
-    constexpr size_t kLinesAhead = 32;
-    const FingerprintView& f = view;
-    uint64_t* lines[kLinesAhead];
-    const auto prefetch = [&](size_t j) __attribute__((always_inline)) {
-      lines[j % kLinesAhead] = line_of(f, digests[j]);
-      __builtin_prefetch(lines[j % kLinesAhead], ForWriting);
-    };
-    for (size_t j = 0; j < kLinesAhead && j < n; ++j) prefetch(j);
-    for (size_t j = 0; j < n; ++j) {
-      const Key key(f, lines[j % kLinesAhead], digests[j]);
-      if (j + kLinesAhead < n) prefetch(j + kLinesAhead);
-      if (!act(j, key)) return j;
+  static constexpr size_t kLinesAhead =
+      32;  // one is asked for with each key: 32 at once, again and again, take twice as long
+  static constexpr size_t kChunk = 256;  // keys whose overflow waits until all of them have been in their lines
+
+  // Keys of a chunk that need level 2, in their order. They wait, so that the loop over lines has no branch that depends on
+  // them, and so that what they need of level 2 is on its way when they get their turn.
+  struct Waiting {
+    uint32_t keys[kChunk];  // 2·key + what is to be done
+    uint32_t count = 0;
+    EVENBINS_INLINE void add(size_t key, uint32_t what, bool is_waiting) {
+      keys[count] = static_cast<uint32_t>(2 * key + what);
+      count += is_waiting;
+    }
+  };
+
+  // Calls act(f, j, key, waiting) for n keys, chunk by chunk, with the next lines on their way, and after each chunk
+  // finish(f, first, count, waiting) until it returns false. Returns the keys of chunks for which it returned true.
+  template <int ForWriting, typename Act, typename Finish>
+  EVENBINS_INLINE static size_t each(const FingerprintView& view, const uint64_t* digests, size_t n, Act&& act,
+                                     Finish&& finish) {
+    const FingerprintView f = view;  // a copy that no store can change: what is constant stays in registers
+    Key keys[kChunk + kLinesAhead];
+    Waiting waiting;
+    size_t cut = 0;  // keys that are cut, up to those of the next lines
+    for (size_t first = 0, count; first < n; first += count) {
+      count = n - first < kChunk ? n - first : kChunk;
+      const size_t left = n - first, ahead = left < kChunk + kLinesAhead ? left : kChunk + kLinesAhead;
+      if (first != 0) __builtin_memcpy(keys, keys + kChunk, sizeof(Key) * kLinesAhead);
+      for (; cut < first + ahead; ++cut) keys[cut - first] = key_of(f, digests[cut]);
+      if (first == 0)
+        for (size_t j = 0; j < kLinesAhead && j < ahead; ++j) __builtin_prefetch(keys[j].line, ForWriting);
+      for (size_t j = ahead; j < kChunk + kLinesAhead; ++j) keys[j].line = f.level1;
+      waiting.count = 0;
+      for (size_t j = 0; j < count; ++j) {
+        __builtin_prefetch(keys[j + kLinesAhead].line, ForWriting);
+        act(f, first + j, keys[j], waiting);
+      }
+      if (!finish(f, first, count, waiting)) return first;
     }
     return n;
   }
+  // Prefetches what the keys of a chunk need of level 2: their own runs, and the last run of their lines, or the next.
+  template <int ForWriting>
+  static void prefetch_waiting(const FingerprintView& f, const uint64_t* digests, const Waiting& waiting,
+                               uint32_t last) {
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      const uint64_t digest = digests[waiting.keys[i] / 2];
+      const Cell cell = key_of(f, digest).cell(f);
+      prefetch_next<ForWriting>(f, cell.line, cell.quotient);
+      if (ForWriting) prefetch_boundary(f, cell.line, last);
+    }
+  }
 
-  static void contains_many(const FingerprintView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-    each<0>(f, digests, n, [&](size_t j, const Key& key) __attribute__((always_inline)) {
-      out[j] = contains(f, key);
-      return true;
-    });
+  static void contains_many(const FingerprintView& view, const uint64_t* digests, size_t n, uint8_t* out) {
+    each<0>(
+        view, digests, n,
+        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
+          const Place at = key.place(f);
+          out[j] = Code::find(key.line, f.one, at.run(), key.remainder) != 0;
+          waiting.add(j, 0, at.end == 0);
+        },
+        [&](const FingerprintView&, size_t, size_t, const Waiting& waiting) __attribute__((always_inline)) {
+          if (waiting.count != 0) contain_waiting(view, digests, waiting, out);
+          return true;
+        });
   }
-  static void count_many(const FingerprintView& f, const uint64_t* digests, size_t n, int64_t* out) {
-    each<0>(f, digests, n, [&](size_t j, const Key& key) __attribute__((always_inline)) {
-      out[j] = static_cast<int64_t>(count(f, key));
-      return true;
-    });
+  [[gnu::noinline]] static void contain_waiting(const FingerprintView& f, const uint64_t* digests,
+                                                const Waiting& waiting, uint8_t* out) {
+    prefetch_waiting<0>(f, digests, waiting, 0);
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      const uint32_t j = waiting.keys[i] / 2;
+      out[j] = contains(f, key_of(f, digests[j]));
+    }
   }
-  static void remove_many(const FingerprintView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  static void count_many(const FingerprintView& view, const uint64_t* digests, size_t n, int64_t* out) {
+    each<0>(
+        view, digests, n,
+        [&](const FingerprintView&, size_t j, const Key& key, Waiting&)
+            __attribute__((always_inline)) { out[j] = static_cast<int64_t>(count(view, key)); },
+        [](const FingerprintView&, size_t, size_t, const Waiting&) { return true; });
+  }
+  static void remove_many(const FingerprintView& view, const uint64_t* digests, size_t n, uint8_t* out) {
     uint64_t removed = 0;
-    each<1>(f, digests, n, [&](size_t j, const Key& key) __attribute__((always_inline)) {
-      removed += out[j] = remove(f, key);
-      return true;
-    });
-    count_copies(f, -removed);
+    each<1>(
+        view, digests, n,
+        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
+          const Removal removal = Code::remove(key.line, f.one, key.place(f), key.quotient, key.remainder);
+          const bool is_elsewhere = removal == Removal::elsewhere,
+                     is_here = !is_elsewhere && removal != Removal::absent;
+          out[j] = is_here;
+          removed += is_here;
+          waiting.add(j, is_elsewhere, removal >= Removal::makes_room);
+        },
+        [&](const FingerprintView&, size_t, size_t, const Waiting& waiting) __attribute__((always_inline)) {
+          if (waiting.count != 0) removed += remove_waiting(view, digests, waiting, out);
+          return true;
+        });
+    count_copies(view, -removed);
   }
-  static size_t add_many(const FingerprintView& f, const uint64_t* digests, size_t n) {
-    const uint64_t fit = room(f);
-    const size_t added =
-        each<1>(f, digests, n < fit ? n : fit,
-                [&](size_t, const Key& key) __attribute__((always_inline)) { return add(f, key, key.place(f)); });
-    count_copies(f, added);
+  [[gnu::noinline]] static uint64_t remove_waiting(const FingerprintView& f, const uint64_t* digests,
+                                                   const Waiting& waiting, uint8_t* out) {
+    uint64_t removed = 0;
+    prefetch_waiting<1>(f, digests, waiting, 0);
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      const uint32_t j = waiting.keys[i] / 2;
+      const Key key = key_of(f, digests[j]);
+      if (waiting.keys[i] % 2 == 0)
+        restore<1>(f, key.cell(f).line);
+      else
+        removed += out[j] = remove(f, key);
+    }
+    return removed;
+  }
+  static size_t add_many(const FingerprintView& view, const uint64_t* digests, size_t n) {
+    const uint64_t fit = room(view);
+    if (n > fit) n = fit;
+    size_t added = each<1>(
+        view, digests, n,
+        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
+          waiting.add(j, 0, !Code::insert(key.line, f.one, key.place(f), key.quotient, key.remainder));
+        },
+        [&](const FingerprintView&, size_t first, size_t count, const Waiting& waiting) __attribute__((always_inline)) {
+          return waiting.count == 0 || add_waiting(view, digests, first, count, waiting);
+        });
+    while (added < n) {  // of a chunk that does not fit, key by key
+      const Key key = key_of(view, digests[added]);
+      if (!add(view, key, key.place(view))) break;
+      ++added;
+    }
+    count_copies(view, added);
     return added;
   }
-  static size_t add_new_many(const FingerprintView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-    const uint64_t fit = room(f);
+  [[gnu::noinline]] static bool add_waiting(const FingerprintView& f, const uint64_t* digests, size_t first,
+                                            size_t count, const Waiting& waiting) {
+    prefetch_waiting<1>(f, digests, waiting, 1);
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      const Key key = key_of(f, digests[waiting.keys[i] / 2]);
+      if (!add(f, key, key.place(f))) return take_back_chunk(f, digests + first, count, first, waiting, i);
+    }
+    return true;
+  }
+  // Removes the keys of a chunk again, of those that waited only the first `done`.
+  [[gnu::noinline, gnu::cold]] static bool take_back_chunk(const FingerprintView& f, const uint64_t* digests,
+                                                           size_t count, size_t first, const Waiting& waiting,
+                                                           uint32_t done) {
+    for (size_t j = 0, i = 0; j < count; ++j) {
+      const bool waited = i < waiting.count && waiting.keys[i] / 2 == first + j;
+      if (!waited || i < done) remove(f, key_of(f, digests[j]));
+      i += waited;
+    }
+    return false;
+  }
+  static size_t add_new_many(const FingerprintView& view, const uint64_t* digests, size_t n, uint8_t* out) {
+    const uint64_t fit = room(view);
     uint64_t added = 0;
-    const size_t treated = each<1>(f, digests, n, [&](size_t j, const Key& key) __attribute__((always_inline)) {
-      const AddOutcome outcome = add_new(f, key, added < fit);
+    for (size_t j = 0; j < kLinesAhead && j < n; ++j) __builtin_prefetch(line_of(view, digests[j]), 1);
+    size_t j = 0;
+    for (; j < n; ++j) {
+      if (j + kLinesAhead < n) __builtin_prefetch(line_of(view, digests[j + kLinesAhead]), 1);
+      const AddOutcome outcome = add_new(view, key_of(view, digests[j]), added < fit);
+      if (outcome == AddOutcome::full) break;
       const bool is_new = outcome == AddOutcome::added;
       added += is_new;
       if (out != nullptr) out[j] = is_new;
-      return outcome != AddOutcome::full;
-    });
-    count_copies(f, added);
-    return treated;
+    }
+    count_copies(view, added);
+    return j;
   }
 
   static AddOutcome add_one(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const FingerprintView*>(view);
-    const Key key(f, line_of(f, digest), digest);
+    const Key key = key_of(f, digest);
     if (f.state[0] >= f.limit || !add(f, key, key.place(f))) return AddOutcome::full;
     ++f.state[0];
     return AddOutcome::added;
   }
   static AddOutcome add_new_one(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const FingerprintView*>(view);
-    const AddOutcome outcome = add_new(f, Key(f, line_of(f, digest), digest), f.state[0] < f.limit);
+    const AddOutcome outcome = add_new(f, key_of(f, digest), f.state[0] < f.limit);
     f.state[0] += outcome == AddOutcome::added;
     return outcome;
   }
   static bool contains_one(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const FingerprintView*>(view);
-    return contains(f, Key(f, line_of(f, digest), digest));
+    return contains(f, key_of(f, digest));
   }
   static bool remove_one(const FingerprintView& f, uint64_t digest) {
-    const bool removed = remove(f, Key(f, line_of(f, digest), digest));
+    const bool removed = remove(f, key_of(f, digest));
     f.state[0] -= removed;
     return removed;
   }

@@ -225,7 +225,7 @@ EVENBINS_INLINE void open_bytes(uint64_t* line, uint64_t to) {
   }
 }
 EVENBINS_INLINE void close_bytes(uint64_t* line, uint64_t to, uint64_t zero) {
-  for (uint32_t i = 1; i < 8; ++i) {
+  for (uint32_t i = 0; i < 8; ++i) {  // of 24 bits the first slot may be in the first word
     const uint64_t mask = spread_bits(to >> 8 * i) * 0xFF, next = i < 7 ? line[i + 1] : 0;
     line[i] = ((line[i] & ~mask) | ((line[i] >> 8 | next << 56) & mask)) & ~(spread_bits(zero >> 8 * i) * 0xFF);
   }

@@ -33,6 +33,17 @@ Cell cell_of_key(const FingerprintView& f, const FingerprintKey& k) {
 FingerprintKey key_of_cell(const FingerprintView& f, const Cell& c) {
   return {c.line / 16, ((c.line % 16 << 6 | c.quotient) << f.two.bits) + c.remainder};
 }
+// The line of level 2 with the runs of a quotient of a line, and that of its last run that is here, or of the next.
+template <int ForWriting>
+EVENBINS_INLINE void prefetch_next(const FingerprintView& f, uint64_t line, uint32_t quotient) {
+  const uint64_t column = fingerprint_column(f, line);
+  __builtin_prefetch(line_at<2>(f, (column & ~uint64_t{15}) + (column + quotient) % 16), ForWriting);
+}
+EVENBINS_INLINE void prefetch_boundary(const FingerprintView& f, uint64_t index, uint32_t last) {
+  const uint64_t* line = line_at<1>(f, index);
+  const uint64_t run = nth_bit(load_occupied(line, f.one), ones(load_ends(line, f.one)) - last, f.slow_pdep);
+  if (run != 0) prefetch_next<1>(f, index, lowest(run));
+}
 FingerprintKey key_of_first(const FingerprintView& f, const Cell& c) {
   return fingerprint_key(f, {c.line, c.quotient, c.remainder});
 }
@@ -105,6 +116,8 @@ template <uint32_t Level>
 void add_at(const FingerprintView& f, const Cell& c);
 template <uint32_t Level>
 bool remove_at(const FingerprintView& f, const Cell& c);
+template <uint32_t Level>
+void restore(const FingerprintView& f, uint64_t index);
 
 // The next level's part of a fingerprint that level `Level` does not hold.
 template <uint32_t Level>
@@ -154,24 +167,30 @@ uint32_t find_run(const FingerprintView& f, uint64_t line, uint32_t quotient, ui
   return n;
 }
 
-uint32_t used_slots(RunEnds ends) {
-  const auto low = static_cast<uint64_t>(ends), high = static_cast<uint64_t>(ends >> 64);
-  if (high != 0) return 128 - static_cast<uint32_t>(__builtin_clzll(high));
-  return low == 0 ? 0 : 64 - static_cast<uint32_t>(__builtin_clzll(low));
-}
-
-// Takes the last run out of a line; its quotient stays occupied.
-uint32_t take_last_run(uint64_t* line, const FingerprintShape& g, uint32_t* out) {
-  const RunEnds ends = load_ends(line, g);
-  const uint32_t used = used_slots(ends);
-  const RunEnds others = ends & ~(RunEnds{1} << (used - 1));
-  const uint32_t first = used_slots(others);
-  for (uint32_t slot = first; slot < used; ++slot) {
-    out[slot - first] = load_slot(line, g, slot);
-    store_slot(line, g, slot, 0);
+// Takes a run that level `Level` does not hold out of the next, if it has at most `most` remainders, and writes them in
+// ascending order; returns how many it has.
+template <uint32_t Level>
+uint32_t take_run(const FingerprintView& f, uint64_t line, uint32_t quotient, uint32_t* out, uint32_t most) {
+  const uint64_t below = mask_of_bits(shape_at<Level>(f).bits);
+  if constexpr (Level == 1) {
+    const Cell next = cell_of_key(f, key_of_first(f, {line, quotient, 0}));
+    uint64_t* there = line_at<2>(f, next.line);
+    const int32_t n = line_calls(f.two).take(there, f.two, next.quotient, next.remainder,
+                                             next.remainder + static_cast<uint32_t>(below), out, most, f.slow_pdep);
+    if (n >= 0) {
+      for (int32_t i = 0; i < n && n <= static_cast<int32_t>(most); ++i) out[i] &= below;
+      if (n <= static_cast<int32_t>(most) && ones(there[0]) != ones(load_ends(there, f.two))) restore<2>(f, next.line);
+      return static_cast<uint32_t>(n);
+    }
   }
-  store_ends(line, g, others);
-  return used - first;
+  uint64_t run[kMaxFingerprintSlots + 1];
+  const uint32_t n = find_run<Level>(f, line, quotient, run, most + 1);
+  if (n > most) return n;
+  for (uint32_t i = 0; i < n; ++i) {
+    out[i] = static_cast<uint32_t>(run[i]);
+    take_back<Level>(f, {line, quotient, out[i]});
+  }
+  return n;
 }
 
 // Brings back the runs that fit: the first that is not here, then the next.
@@ -185,14 +204,10 @@ template <uint32_t Level>
     const uint64_t occupied = load_occupied(line, g);
     if (room == 0 || ones(occupied) <= here) return;
     const uint32_t quotient = lowest(nth_bit(occupied, here, f.slow_pdep));
-    uint64_t run[kMaxFingerprintSlots + 1];
-    const uint32_t n = find_run<Level>(f, index, quotient, run, room + 1);
+    uint32_t run[kMaxFingerprintSlots];
+    const uint32_t n = take_run<Level>(f, index, quotient, run, room);
     if (n > room || n == 0) return;
-    for (uint32_t i = 0; i < n; ++i) {
-      take_back<Level>(f, {index, quotient, static_cast<uint32_t>(run[i])});
-      store_slot(line, g, used + i, static_cast<uint32_t>(run[i]));
-    }
-    store_ends(line, g, ends | RunEnds{1} << (used + n - 1));
+    line_calls(g).append(line, g, used, run, n, ends | RunEnds{1} << (used + n - 1));
   }
 }
 
@@ -202,20 +217,24 @@ template <uint32_t Level>
   uint64_t* line = line_at<Level>(f, c.line);
   const FingerprintShape& g = shape_at<Level>(f);
   const uint64_t occupied = load_occupied(line, g);
-  const uint32_t here = ones(load_ends(line, g)), rank = ones(occupied & mask_of_bits(c.quotient));
+  const RunEnds ends = load_ends(line, g);
+  const uint32_t here = ones(ends), rank = ones(occupied & mask_of_bits(c.quotient));
   if (rank >= here) {  // its run is behind those that are here
     line[0] |= uint64_t{1} << c.quotient;
     return send_on<Level>(f, c);
   }
-  // The last run leaves, which makes room, unless the fingerprint belongs to it.
-  const uint32_t last = lowest(nth_bit(occupied, here - 1, f.slow_pdep));
+  // The last run leaves, which makes room, unless the fingerprint belongs to it. Its quotient stays occupied.
+  const uint32_t last = lowest(nth_bit(occupied, here - 1, f.slow_pdep)), used = used_slots(ends);
+  const RunEnds others = ends & ~(RunEnds{1} << (used - 1));
+  const uint32_t first = used_slots(others);
   uint32_t run[kMaxFingerprintSlots];
-  const uint32_t n = take_last_run(line, g, run);
-  for (uint32_t i = 0; i < n; ++i) send_on<Level>(f, {c.line, last, run[i]});
+  for (uint32_t slot = first; slot < used; ++slot) run[slot - first] = load_slot(line, g, slot);
+  line_calls(g).cut(line, g, first, others);
   if (c.quotient == last)
     send_on<Level>(f, c);
   else
     line_calls(g).insert(line, g, c.quotient, c.remainder, f.slow_pdep);
+  for (uint32_t i = 0; i < used - first; ++i) send_on<Level>(f, {c.line, last, run[i]});
 }
 
 template <uint32_t Level>

@@ -1,27 +1,13 @@
 // One line of a fingerprint filter, as text for every kernel: fingerprint.hpp in include/ says what a line is.
 #pragma once
 
-#include <type_traits>
-
-#include "fingerprint_bytes.hpp"
+#include "fingerprint_place.hpp"
+#if defined(__AVX512VBMI__)
+#include "fingerprint_vector.hpp"
+#endif
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
-
-EVENBINS_INLINE uint32_t ones(uint64_t x) { return static_cast<uint32_t>(__builtin_popcountll(x)); }
-EVENBINS_INLINE uint32_t ones(RunEnds x) {
-  return ones(static_cast<uint64_t>(x)) + ones(static_cast<uint64_t>(x >> 64));
-}
-EVENBINS_INLINE uint32_t lowest(uint64_t x) { return static_cast<uint32_t>(__builtin_ctzll(x)); }  // not of 0
-EVENBINS_INLINE uint32_t lowest(RunEnds x) {
-  const auto low = static_cast<uint64_t>(x);
-  return low != 0 ? lowest(low) : 64 + lowest(static_cast<uint64_t>(x >> 64));
-}
-EVENBINS_INLINE RunEnds nth_bit(RunEnds x, uint32_t n, bool slow_pdep) {
-  const auto low = static_cast<uint64_t>(x), high = static_cast<uint64_t>(x >> 64);
-  const uint32_t below = ones(low);
-  return n < below ? RunEnds{nth_bit(low, n, slow_pdep)} : RunEnds{nth_bit(high, n - below, slow_pdep)} << 64;
-}
 
 // The low bits of all slots from `slot` on, by one slot up or down; the last one drops out, or becomes 0.
 EVENBINS_INLINE void open_low_bits(uint64_t* line, const FingerprintShape& g, uint32_t slot) {
@@ -33,52 +19,12 @@ EVENBINS_INLINE void close_low_bits(uint64_t* line, const FingerprintShape& g, u
   close_bits(line, x, g.low_at + slot * x, g.low_at + g.slots * x);
 }
 
-enum class Removal : uint8_t { absent, removed, makes_room, elsewhere };
-
-// Lines of a shape: Planes is that of the shape, and Low whether it has low bits. A line without byte planes may have
-// more than 64 slots.
+// Lines of a shape: Planes is that of the shape, and Low whether it has low bits.
 template <uint32_t Planes, bool Low>
-struct LineCode {
-  using Mask = std::conditional_t<Planes == 0, RunEnds, uint64_t>;
-
-  EVENBINS_INLINE static Mask ends_of(const uint64_t* line, const FingerprintShape& g) {
-    if constexpr (Planes == 0)
-      return load_ends(line, g);
-    else  // 53 slots at most: they lie in eight bytes from the first on
-      return load_bits(line, g.quotients, g.slots);
-  }
-  EVENBINS_INLINE static void set_head(uint64_t* line, const FingerprintShape& g, uint64_t occupied, Mask ends) {
-    if constexpr (Planes == 0) return store_head(line, g, occupied, ends);
-    line[0] = (line[0] & ~g.head[0]) | occupied | static_cast<uint64_t>(ends) << 32 << (g.quotients - 32);
-    line[1] = (line[1] & ~g.head[1]) | static_cast<uint64_t>(ends >> (64 - g.quotients));
-  }
-
-  // Where a quotient's run is. `start`: the first slot of the run, or where it would begin; 0 if the line does not reach
-  // so far. `end`: behind its last slot, if it is occupied; 0 if the line does not hold it.
-  struct Place {
-    uint64_t occupied;
-    Mask ends, start, end;
-    bool is_occupied;
-
-    EVENBINS_INLINE Place(const uint64_t* line, const FingerprintShape& g, uint32_t quotient, bool slow_pdep)
-        : occupied(load_occupied(line, g)), ends(ends_of(line, g)), is_occupied((occupied >> quotient & 1) != 0) {
-      const uint32_t rank = ones(occupied & ((uint64_t{1} << quotient) - 1));
-      const Mask marks = 2 * ends + 1;
-#if defined(__AVX512BW__)
-      if constexpr (Planes != 0) {
-        const uint64_t one = uint64_t{1} << rank;
-        start = _pdep_u64(one, marks);
-        end = _pdep_u64(2 * one, marks);
-        return;
-      }
-#endif
-      start = nth_bit(marks, rank, slow_pdep);
-      const Mask behind = marks & -(2 * start);
-      end = behind & -behind;
-    }
-    EVENBINS_INLINE bool is_elsewhere() const { return is_occupied && end == 0; }
-    EVENBINS_INLINE Mask run() const { return is_occupied ? end - start : 0; }  // unless it is elsewhere
-  };
+struct WordCode : LinePlaces<Planes> {
+  using typename LinePlaces<Planes>::Mask;
+  using typename LinePlaces<Planes>::Place;
+  using LinePlaces<Planes>::set_head;
 
   // The slots of a run that hold a remainder; how many hold a lesser one.
   EVENBINS_INLINE static Mask find(const uint64_t* line, const FingerprintShape& g, Mask run, uint32_t remainder) {
@@ -127,14 +73,12 @@ struct LineCode {
   EVENBINS_INLINE static bool insert(uint64_t* line, const FingerprintShape& g, const Place& at, uint32_t quotient,
                                      uint32_t remainder) {
     const bool is_full = (at.ends >> (g.slots - 1) & 1) != 0;
-    if (is_full || at.start == 0 || at.is_elsewhere()) [[unlikely]]
+    if (is_full || at.end == 0) [[unlikely]]
       return false;
     const uint32_t slot = lowest(at.start) + count_less(line, g, at.run(), remainder);
     open(line, g, slot);
     write(line, g, slot, remainder);
-    // A run grows by a 0 at its start, wherever the new slot is; a new run is a 1 there.
-    set_head(line, g, at.occupied | uint64_t{1} << quotient,
-             at.ends + (at.ends & -at.start) + (at.is_occupied ? Mask{0} : at.start));
+    set_head(line, g, at.occupied | uint64_t{1} << quotient, at.ends_with_slot());
     return true;
   }
 
@@ -144,11 +88,38 @@ struct LineCode {
       return Removal::elsewhere;
     const Mask run = at.run(), found = find(line, g, run, remainder);
     if (found == 0) return Removal::absent;
-    close(line, g, lowest(found));
-    const Mask ends = (at.ends & (at.start - 1)) | (at.ends >> 1 & -at.start);
+    const Mask ends = at.ends_without(1);
     const uint64_t occupied = at.occupied & ~(uint64_t{(run & (run - 1)) == 0} << quotient);
+    close(line, g, lowest(found));
     set_head(line, g, occupied, ends);
     return ones(occupied) == ones(ends) ? Removal::removed : Removal::makes_room;
+  }
+
+  // Takes the remainders first … last of a run out of a line that holds it, if there are at most `most`; returns how many
+  // there are.
+  static uint32_t take(uint64_t* line, const FingerprintShape& g, const Place& at, uint32_t quotient, uint32_t first,
+                       uint32_t last, uint32_t* out, uint32_t most, bool slow_pdep) {
+    uint32_t n = 0;
+    for (Mask run = at.run(); run != 0; run &= run - 1) {
+      const uint32_t remainder = load_slot(line, g, lowest(run));
+      if (remainder < first || remainder > last) continue;
+      if (n < most) out[n] = remainder;
+      ++n;
+    }
+    if (n <= most)
+      for (uint32_t i = 0; i < n; ++i) remove(line, g, Place(line, g, quotient, slow_pdep), quotient, out[i]);
+    return n;
+  }
+  // Clears all slots from `first` on; fills n slots from `first` on. `ends` are the run ends then.
+  static void cut(uint64_t* line, const FingerprintShape& g, uint32_t first, Mask ends) {
+    for (uint32_t slot = first, used = used_slots(load_ends(line, g)); slot < used; ++slot)
+      store_slot(line, g, slot, 0);
+    store_ends(line, g, ends);
+  }
+  static void append(uint64_t* line, const FingerprintShape& g, uint32_t first, const uint32_t* remainders, uint32_t n,
+                     Mask ends) {
+    for (uint32_t i = 0; i < n; ++i) store_slot(line, g, first + i, remainders[i]);
+    store_ends(line, g, ends);
   }
 
  private:
@@ -178,12 +149,25 @@ struct LineCode {
   }
 };
 
+#if defined(__AVX512VBMI__)
+template <uint32_t Planes, bool Low>
+using LineCode = std::conditional_t<Planes == 0, WordCode<Planes, Low>, VectorCode<Planes, Low>>;
+#else
+template <uint32_t Planes, bool Low>
+using LineCode = WordCode<Planes, Low>;
+#endif
+
 // The same behind pointers, for lines that are rarely touched.
 struct LineCalls {
   // -1: elsewhere.
   int32_t (*count)(const uint64_t*, const FingerprintShape&, uint32_t quotient, uint32_t remainder, bool slow_pdep);
   bool (*insert)(uint64_t*, const FingerprintShape&, uint32_t quotient, uint32_t remainder, bool slow_pdep);
   Removal (*remove)(uint64_t*, const FingerprintShape&, uint32_t quotient, uint32_t remainder, bool slow_pdep);
+  int32_t (*take)(uint64_t*, const FingerprintShape&, uint32_t quotient, uint32_t first, uint32_t last, uint32_t* out,
+                  uint32_t most, bool slow_pdep);
+  void (*cut)(uint64_t*, const FingerprintShape&, uint32_t first, RunEnds ends);
+  void (*append)(uint64_t*, const FingerprintShape&, uint32_t first, const uint32_t* remainders, uint32_t n,
+                 RunEnds ends);
 };
 
 template <uint32_t Planes, bool Low>
@@ -199,7 +183,19 @@ struct LineCallsOf {
   static Removal remove(uint64_t* line, const FingerprintShape& g, uint32_t q, uint32_t r, bool slow) {
     return Code::remove(line, g, typename Code::Place(line, g, q, slow), q, r);
   }
-  static constexpr LineCalls calls = {count, insert, remove};
+  static int32_t take(uint64_t* line, const FingerprintShape& g, uint32_t q, uint32_t first, uint32_t last,
+                      uint32_t* out, uint32_t most, bool slow) {
+    const typename Code::Place at(line, g, q, slow);
+    return at.is_elsewhere() ? -1 : static_cast<int32_t>(Code::take(line, g, at, q, first, last, out, most, slow));
+  }
+  static void cut(uint64_t* line, const FingerprintShape& g, uint32_t first, RunEnds ends) {
+    Code::cut(line, g, first, static_cast<typename Code::Mask>(ends));
+  }
+  static void append(uint64_t* line, const FingerprintShape& g, uint32_t first, const uint32_t* r, uint32_t n,
+                     RunEnds ends) {
+    Code::append(line, g, first, r, n, static_cast<typename Code::Mask>(ends));
+  }
+  static constexpr LineCalls calls = {count, insert, remove, take, cut, append};
 };
 
 const LineCalls& line_calls(const FingerprintShape& g) {

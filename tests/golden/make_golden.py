@@ -143,6 +143,7 @@ FILTERS: dict[str, Callable[[], AnyFilter]] = {
     "fingerprint": lambda: _fingerprint(16, 28, 64, 1, 300, 1000, 0, 0, copies=8),
     "fingerprint-11-bits": lambda: _fingerprint(16, 11, 50, 1, 400, 2000, 0, 0, copies=20, seed=2**64 - 1),
     "fingerprint-4-bits": lambda: _fingerprint(16, 4, 32, 1, 16, 400, 0, 0, seed=7),
+    "fingerprint-grown": lambda: _fingerprint(16, 12, 50, 1, 16, 60, 0, 3, seed=11),
     "fingerprint-set": lambda: _fingerprint(32, 8, 40, 2, 8, 400, 1, 0, copies=1, seed=42),
 }
 

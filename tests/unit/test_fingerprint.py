@@ -245,7 +245,7 @@ def test_build_says_that_a_filter_is_full(tmp_path: Path) -> None:
     done = run("build", tmp_path / "keys", "-o", tmp_path / "f", "--kind", "fingerprint")
     assert done.exit_code == 1
     assert "--capacity" in done.output
-    for option in (["--hashes", "3"], ["--block-bits", "256"], ["--workers", "2"]):
+    for option in (["--hashes", "3"], ["--block-bits", "256"]):
         done = run("build", tmp_path / "keys", "-o", tmp_path / "f", "--kind", "fingerprint", *option)
         assert done.exit_code != 0
         assert option[0] in done.output

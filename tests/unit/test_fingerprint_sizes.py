@@ -291,6 +291,19 @@ def test_everything_works_in_the_middle(is_set: int) -> None:
     assert not any(payload(f))
 
 
+def test_one_that_grows_for_the_last_time_equals_one_that_never_grew() -> None:
+    f = made(64, 12, 64, 1, 64, 1616, 0, 1)
+    for key in range(1540):
+        f.add(key)
+    plain = FingerprintFilter.from_bytes(f.copy().to_bytes())
+    assert f.nbytes > plain.nbytes
+    assert plain == f
+    assert f == plain
+    plain.remove(3)
+    assert plain != f
+    assert (plain + f).count(4) == 2
+
+
 def test_filters_that_have_grown_differently_are_united() -> None:
     parts = [(0, 300), (300, 1700), (1700, 1900)]
     whole = made(*SMALL)

@@ -58,6 +58,7 @@ CORES = {
     "fingerprint": (16, 28, 64, 1, 300, 1000, 0, 0),
     "fingerprint-11-bits": (16, 11, 50, 1, 400, 2000, 0, 0),
     "fingerprint-4-bits": (16, 4, 32, 1, 16, 400, 0, 0),
+    "fingerprint-grown": (32, 11, 50, 1, 72, 131, 0, 2),
     "fingerprint-set": (32, 8, 40, 2, 8, 400, 1, 0),
 }
 STAGES = {

@@ -28,11 +28,14 @@ Places = npt.NDArray[np.int64]
 
 
 class WindowSoak(Soak):
-    """A window of time, or of additions, of `keys` keys that come again and again."""
+    """A window of time, or of additions, of `keys` keys that come again, at most `batch` of them at once."""
 
-    def __init__(self, rng: np.random.Generator, keys: int, fpr: float, steps: int, *, counted: bool) -> None:
+    def __init__(
+        self, rng: np.random.Generator, keys: int, fpr: float, steps: int, *, counted: bool,
+        batch: int = _BATCH,
+    ) -> None:  # fmt: skip
         super().__init__(rng)
-        self.counted, self.steps = counted, steps
+        self.counted, self.steps, self.batch = counted, steps, batch
         self.window = keys if counted else 3_600_000_000  # microseconds
         self.clock = 1_700_000_000_000_000
         self.filter = WindowFilter(
@@ -69,10 +72,10 @@ class WindowSoak(Soak):
         choice = int(rng.integers(20))
         if choice == 0:
             done = self._restart()
-        elif choice == 1:
+        elif choice == 1 and self.batch == _BATCH:
             done = self._singly()
         else:
-            done = self._add(int(10 ** rng.uniform(0, np.log10(_BATCH))), threads=int(rng.integers(1, 3)))
+            done = self._add(int(10 ** rng.uniform(0, np.log10(self.batch))), threads=int(rng.integers(1, 3)))
         return done + self.ask(rng.integers(0, len(self.keys), int(rng.integers(1, _BATCH))))
 
     def _move(self) -> None:

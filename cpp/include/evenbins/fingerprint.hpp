@@ -167,6 +167,9 @@ class FingerprintFilter : public Filter, public ByRange, public SupportsRemoval,
   // If they do not fit, FingerprintsDoNotFit, and this filter is of no use.
   void refill(const FingerprintFilter& from, uint32_t threads);
 
+ protected:
+  bool holds_the_same(const Filter& other) const override;
+
  private:
   friend class GrowingFingerprintFilter;
 

@@ -60,9 +60,6 @@ class GrowingFingerprintFilter final : public FingerprintFilter {
   std::string check(bool thorough) const override;
   void fingerprints(uint64_t block, std::vector<uint64_t>& out) const override;
 
- protected:
-  bool holds_the_same(const Filter& other) const override;
-
  private:
   // One key: digests below `bound` are in `now`. If nothing grows, both are the same.
   struct Sides {

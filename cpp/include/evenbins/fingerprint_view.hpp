@@ -17,6 +17,12 @@ struct FingerprintShape {
   uint32_t quotients, bits, slots, planes, low_bits, low_at, plane_at;
   uint64_t occupied;  // mask of the quotients
   uint64_t head[3];   // of each of the first words: mask of quotients and run ends
+  // Low bits as bytes, and back: the last eight slots fill the last low_bits bytes in front of the planes, and so on. Of
+  // slots as bytes that end the line (slot i is byte 64 − slots + i), in eights: from which bytes of the line the bits of
+  // eight slots come; and from which of eight bytes a byte of the line comes, when the bits of eight slots are packed at
+  // their beginning, or, if low_bits is even, those of each four slots at the beginning of four.
+  alignas(64) uint8_t low_from[64];
+  alignas(64) uint8_t low_to[64];
 };
 
 inline constexpr uint32_t kMaxFingerprintSlots = 480 / 5;  // with 32 quotients and remainders of four bits
@@ -27,15 +33,25 @@ EVENBINS_INLINE constexpr FingerprintShape fingerprint_shape(uint32_t quotients,
   const auto below = [](uint32_t end, uint32_t word) {
     return end >= 64 * word + 64 ? ~uint64_t{0} : end > 64 * word ? (uint64_t{1} << (end - 64 * word)) - 1 : 0;
   };
-  return {quotients,
-          bits,
-          slots,
-          planes,
-          low_bits,
-          8 * plane_at - low_bits * slots,
-          plane_at,
-          below(quotients, 0),
-          {below(head, 0), below(head, 1), below(head, 2)}};
+  FingerprintShape g{quotients,
+                     bits,
+                     slots,
+                     planes,
+                     low_bits,
+                     8 * plane_at - low_bits * slots,
+                     plane_at,
+                     below(quotients, 0),
+                     {below(head, 0), below(head, 1), below(head, 2)},
+                     {},
+                     {}};
+  for (uint32_t i = 0; i < 8 * low_bits; ++i) {
+    const uint32_t eight = 8 * (i / low_bits), part = i % low_bits, half = low_bits / 2;
+    const uint32_t byte = plane_at - 8 * low_bits + i;
+    if (byte >= 64) continue;  // in front of the line
+    g.low_from[eight + part] = static_cast<uint8_t>(byte);
+    g.low_to[byte] = static_cast<uint8_t>(eight + (low_bits % 2 == 0 && part >= half ? 4 + part - half : part));
+  }
+  return g;
 }
 
 class FingerprintRest;
@@ -77,8 +93,21 @@ struct FingerprintKey {
   uint64_t block, key;
 };
 
+// line / group without a division: there are fewer than 2^48 lines, and groups of at most 16.
+struct GroupInverses {
+  uint64_t of[17];  // 2^60 / group, rounded up
+};
+inline constexpr GroupInverses kGroupInverses = [] {
+  GroupInverses inverses{};
+  for (uint64_t group = 1; group <= 16; ++group) inverses.of[group] = ((uint64_t{1} << 60) + group - 1) / group;
+  return inverses;
+}();
+EVENBINS_INLINE uint64_t fingerprint_column(const FingerprintView& f, uint64_t line) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(line) * kGroupInverses.of[f.group] >> 60);
+}
+
 EVENBINS_INLINE FingerprintKey fingerprint_key(const FingerprintView& f, const FingerprintParts& p) {
-  const uint64_t column = p.line / f.group, member = p.line % f.group;
+  const uint64_t column = fingerprint_column(f, p.line), member = p.line - column * f.group;
   const uint64_t line = (column + p.quotient) % 16, quotient = 4 * member + p.quotient % 4;
   return {column / 16, (((line << 6 | quotient) << 4 | p.quotient / 4) << f.one.bits) + p.remainder};
 }

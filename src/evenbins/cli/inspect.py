@@ -193,13 +193,15 @@ def _about_slots(plan: Any, stats: Any) -> list[tuple[str, str]]:
 def _about_lines(plan: Any, stats: Any) -> list[tuple[str, str]]:
     """Return the facts of a fingerprint filter's levels."""
     sizes, of = [sum(level) for level in stats.loads], f"remainders of {plan.remainder_bits} bits"
-    return [
+    facts = [
         ("semantics", plan.semantics),
         ("lines", f"{' + '.join(f'{size:_}' for size in sizes)} of 64 bytes, in three levels"),
         ("slots", f"{plan.slots} in a line of level 1, {of}, {plan.quotients} quotients"),
         ("rest", f"{round(stats.overflow * stats.keys):_} of at most {plan.overflow_limit:_} fingerprints"),
-        ("different", f"{stats.distinct:_} fingerprints"),
     ]
+    if plan.policy == "window":
+        return [*facts, ("expired", f"{stats.expired:_} fingerprints that have not been swept out yet")]
+    return [*facts, ("different", f"{stats.distinct:_} fingerprints")]
 
 
 def _histogram(plan: FilterPlan, stats: FilterStats) -> list[str]:

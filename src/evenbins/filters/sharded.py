@@ -33,12 +33,12 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 from evenbins import _arguments as arguments
 from evenbins import _core, _mapped_files, _show
 from evenbins._bulk import Key
-from evenbins._core import FormatError
+from evenbins._core import FilterFullError, FormatError
 from evenbins._files import StrPath
 from evenbins._keywords import explain_keywords
 from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
-from evenbins.filters.fingerprint_shards import FingerprintShards
+from evenbins.filters.fingerprint import FingerprintFilter
 from evenbins.filters.set_algebra import items_by_shard
 from evenbins.filters.sharded_files import (
     Manifest,
@@ -53,6 +53,7 @@ from evenbins.filters.sharded_files import (
     write_shard,
 )
 from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded, sharded_plan_of
+from evenbins.filters.sharded_removal import ShardRemoval
 
 __all__ = ["ShardedFilter"]
 
@@ -68,7 +69,7 @@ def _identity(part: BaseFilter) -> tuple[Any, ...]:
     return type(part), *_core_of(part), part.seed, part.capacity
 
 
-class ShardedFilter(_core.Shards, FingerprintShards, CompositeFilter):
+class ShardedFilter(_core.Shards, CompositeFilter, ShardRemoval):
     """A membership filter in shards, each an ordinary filter; saved as a directory.
 
     Parameters
@@ -251,8 +252,37 @@ class ShardedFilter(_core.Shards, FingerprintShards, CompositeFilter):
         """Add the keys of `other`, shard by shard; an error leaves all shards as they were."""
         if not isinstance(other, ShardedFilter):
             return NotImplemented
-        self._refuse_or()
+        if self._is_multiset:
+            raise TypeError("shards that are multisets have no |: use +, which adds the copies of both")
         return self._joined(other, "merge")
+
+    def __iadd__(self, other: Self) -> Self:
+        """Add the copies of `other`, shard by shard; an error leaves all shards as they were."""
+        if not isinstance(other, ShardedFilter):
+            return NotImplemented
+        if not self._is_multiset:
+            raise TypeError("+ adds copies, which only multisets of fingerprints hold: use |")
+        return self._joined(other, "add")
+
+    def __add__(self, other: Self) -> Self:
+        return self.copy().__iadd__(other) if isinstance(other, ShardedFilter) else NotImplemented
+
+    @property
+    def _is_multiset(self) -> bool:
+        return getattr(self._parts[0], "semantics", "set") == "multiset"
+
+    def _joined(self, other: Self, verb: str) -> Self:
+        self._require_writable()
+        self._require_same_shards(other, verb)
+        for part in other._parts:
+            part._refuse_damaged()
+        try:
+            self._merge_shards(other)
+        except ValueError as error:
+            if not isinstance(self._parts[0], FingerprintFilter):
+                raise
+            raise FilterFullError(f"{error}; all shards are as they were") from None
+        return self
 
     def _require_same_shards(self, other: Self, verb: str) -> None:
         what, mine, theirs = "", self._parts[0], other._parts[0]

@@ -107,7 +107,7 @@ class WindowPlan(FingerprintPlan):
     semantics : "set": a fingerprint is stored once
     """
 
-    _core_names = WindowCore._fields
+    _core_names = WindowCore._fields  # type: ignore[assignment]
     _in_one_line = ("policy", "window", "keys", "bits_per_key", "fpr", "reads", "miss_reads", "nbytes")
 
     window: timedelta | int = field(compare=False)
@@ -305,7 +305,8 @@ class WindowFilter(BaseFilter):
     @property
     def clock(self) -> Callable[[], float]:
         """What is called for the time in seconds. A filter that was loaded has `time.time`; it can be set."""
-        return time.time if self._clock is None else self._clock
+        clock: Any = self._clock
+        return time.time if clock is None else clock
 
     @clock.setter
     def clock(self, clock: Callable[[], float]) -> None:

@@ -1,44 +1,40 @@
-"""Shards of fingerprints: keys are removed and counted in their shards, and filters added shard by shard."""
+"""Keys out of a filter in shards, and how often they are in: what fingerprint shards add to it."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _core
 from evenbins._bulk import Key
-from evenbins._core import FilterFullError
 from evenbins.filters.fingerprint import FingerprintFilter
 
-__all__ = ["FingerprintShards"]
+__all__ = ["ShardRemoval"]
 
 _T = TypeVar("_T", np.bool_, np.int64)
 
 
-class FingerprintShards:
-    """What a sharded filter can do if its shards are fingerprint filters; TypeError if they are not."""
+class ShardRemoval:
+    """The calls of `ShardedFilter` that need fingerprint shards."""
 
     __slots__ = ()
+    _parts: Any
 
-    if TYPE_CHECKING:  # what a sharded filter has
+    @property
+    @abstractmethod
+    def _seed(self) -> int: ...
 
-        @property
-        def _parts(self) -> tuple[Any, ...]: ...
-        @property
-        def _seed(self) -> int: ...
-        def shard_of(self, key: Key, /) -> int:
-            """Return the number of the shard that a key belongs to."""
+    @abstractmethod
+    def shard_of(self, key: Key) -> int:
+        """Return the number of a key's shard."""
 
-        def copy(self) -> Self:
-            """Make an independent copy."""
-
-        def _require_writable(self) -> None: ...
-        def _require_same_shards(self, other: Self, verb: str) -> None: ...
-        def _merge_shards(self, other: Any) -> None: ...
+    @abstractmethod
+    def _require_writable(self) -> None: ...
 
     def remove(self, key: Key, /) -> None:
         """Remove one copy of a key from its shard; see `FingerprintFilter.remove`.
@@ -94,7 +90,7 @@ class FingerprintShards:
         return self._by_shard(FingerprintFilter.count_many, np.int64, keys, digests, threads)
 
     def _fingerprint_shards(self) -> tuple[FingerprintFilter, ...]:
-        parts: Any = self._parts
+        parts = self._parts
         if not isinstance(parts[0], FingerprintFilter):
             raise TypeError(
                 f"shards of policy {parts[0]._policy!r} neither remove nor count keys: build the filter with "
@@ -118,38 +114,3 @@ class FingerprintShards:
         for part, (first, last) in zip(parts, pairwise(starts.tolist()), strict=True):
             answers[origin[first:last]] = call(part, grouped[first:last], digests=True, threads=threads)
         return answers if shape is None else answers.reshape(shape)
-
-    # --- two filters -------------------------------------------------------------------------------
-
-    def __iadd__(self, other: Self) -> Self:
-        """Add the copies of `other`, shard by shard; an error leaves all shards as they were."""
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        if not self._holds_copies_of_keys:
-            raise TypeError("+ adds copies, which only multisets of fingerprints hold: use |")
-        return self._joined(other, "add")
-
-    def __add__(self, other: Self) -> Self:
-        return self.copy().__iadd__(other) if isinstance(other, type(self)) else NotImplemented
-
-    def _refuse_or(self) -> None:
-        if self._holds_copies_of_keys:
-            raise TypeError("shards that are multisets have no |: use +, which adds the copies of both")
-
-    @property
-    def _holds_copies_of_keys(self) -> bool:
-        return getattr(self._parts[0], "semantics", "set") == "multiset"
-
-    def _joined(self, other: Self, verb: str) -> Self:
-        """Merge shard by shard; an error leaves all shards as they were."""
-        self._require_writable()
-        self._require_same_shards(other, verb)
-        for part in other._parts:
-            part._refuse_damaged()
-        try:
-            self._merge_shards(other)
-        except ValueError as error:
-            if not isinstance(self._parts[0], FingerprintFilter):
-                raise
-            raise FilterFullError(f"{error}; all shards are as they were") from None
-        return self
