@@ -61,6 +61,15 @@ def counting(quick: bool, rounds: int | None, json_path: str | None, markdown: b
 
 @bench.command()
 @_bench_options
+def fingerprint(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare filters that remove, and fixed ones, with the raw memory limit and with packages of PyPI."""
+    from benchmarks.fingerprint import main_fingerprint
+
+    return main_fingerprint(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
+@bench.command()
+@_bench_options
 def sketches(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
     """Compare the count-min sketch with that of datasketches."""
     from benchmarks.sketches import main_sketches

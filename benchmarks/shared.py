@@ -55,13 +55,15 @@ class Sizes:
     thread_bytes: int = 256 * MIB
     thread_keys: int = 10_000_000
     memory_keys: int = 20_000_000
+    fingerprint_keys: int = 100_000_000
+    peer_keys: int = 200_000  # of peers written in Python
 
 
 FULL = Sizes()
 QUICK = Sizes(
     scalar_keys=100_000, bulk_keys=500_000, absent_keys=200_000, line_bytes=(1 * MIB, 32 * MIB),
     line_keys=1_000_000, standard_bytes=1 * MIB, string_keys=300_000, thread_bytes=64 * MIB,
-    thread_keys=1_000_000, memory_keys=4_000_000,
+    thread_keys=1_000_000, memory_keys=4_000_000, fingerprint_keys=500_000, peer_keys=10_000,
 )  # fmt: skip
 
 

@@ -464,6 +464,7 @@ void bind_filters(nb::module_& m) {
       .def(
           "_settle",
           [](FilterObject& self) {
+            if (!self.filter->grows()) return;
             const Writing alone(self);
             self.filter->settle(1);
           },

@@ -182,6 +182,17 @@ void bind_sources(nb::module_& m) {
               "seed: int = 0) -> int"),
       "Hashes each key, prefetches and reads one 64-byte line for it, and nothing else: the raw limit of a "
       "one-read filter. Returns how many lines were zero.");
+  m.def(
+      "line_updates",
+      [](nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> words, WordArray keys, uint64_t seed) {
+        const IntHash hash(seed);
+        const GilRelease free;
+        kernel().line_updates(hash, words.data(), words.size() / 8, keys.data(), keys.size());
+      },
+      nb::arg("words"), nb::arg("keys"), nb::arg("seed") = 0,
+      nb::sig("def line_updates(words: numpy.typing.NDArray[numpy.uint64], keys: numpy.typing.NDArray[numpy.uint64], "
+              "seed: int = 0) -> None"),
+      "The same, and changes a word of each line: the raw limit of a filter that adds and removes.");
 }
 
 }  // namespace evenbins::python

@@ -70,8 +70,9 @@ void RefusedKeys::add(const uint64_t* digests, size_t n) {
 bool RefusedKeys::take(uint64_t digest) {
   if (!sorted_) std::ranges::sort(keys_, {}, &Key::digest);  // only before the first was taken
   sorted_ = true;
-  const auto equal = std::ranges::equal_range(keys_, digest, {}, &Key::digest);
-  return !equal.empty() && equal.front().taken < equal.size() && ++equal.front().taken != 0;
+  const auto first = std::ranges::lower_bound(keys_, digest, {}, &Key::digest);  // clang 14 has no equal_range
+  const auto last = std::ranges::upper_bound(first, keys_.end(), digest, {}, &Key::digest);
+  return first != last && first->taken < static_cast<uint64_t>(last - first) && ++first->taken != 0;
 }
 
 void RefusedKeys::clear() {

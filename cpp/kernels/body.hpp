@@ -87,21 +87,36 @@ void digest_i64(const IntHash& hash, const int64_t* keys, size_t n, uint64_t* ou
   for (size_t i = 0; i < n; ++i) out[i] = h.digest(static_cast<uint64_t>(keys[i]), keys[i] < 0);
 }
 
-uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
+// act(line, digest) for the line of each key, the next ones on their way; nothing else: the raw limit of a filter.
+template <int ForWriting, typename Word, typename Act>
+EVENBINS_INLINE void each_line(const IntHash& hash, Word* words, uint64_t lines, const uint64_t* keys, size_t n,
+                               Act&& act) {
   constexpr size_t kBatch = 1024;
-  uint64_t digests[kBatch], zero_lines = 0;
+  uint64_t digests[kBatch];
+  const auto line = [&](size_t j) __attribute__((always_inline)) { return words + (mulhi(digests[j], lines) << 3); };
   for (; n > 0;) {
     const size_t g = n < kBatch ? n : kBatch;
     digest_u64(hash, keys, g, digests);
-    for (size_t j = 0; j < kAhead && j < g; ++j) __builtin_prefetch(words + (mulhi(digests[j], lines) << 3));
+    for (size_t j = 0; j < kAhead && j < g; ++j) __builtin_prefetch(line(j), ForWriting);
     for (size_t j = 0; j < g; ++j) {
-      if (j + kAhead < g) __builtin_prefetch(words + (mulhi(digests[j + kAhead], lines) << 3));
-      zero_lines += line_is_zero(words + (mulhi(digests[j], lines) << 3));
+      if (j + kAhead < g) __builtin_prefetch(line(j + kAhead), ForWriting);
+      act(line(j), digests[j]);
     }
     keys += g;
     n -= g;
   }
+}
+
+uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
+  uint64_t zero_lines = 0;
+  each_line<0>(hash, words, lines, keys, n, [&](const uint64_t* line, uint64_t) __attribute__((always_inline)) {
+    zero_lines += line_is_zero(line);
+  });
   return zero_lines;
+}
+void line_updates(const IntHash& hash, uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
+  each_line<1>(hash, words, lines, keys, n,
+               [](uint64_t* line, uint64_t digest) __attribute__((always_inline)) { line[digest & 7] ^= digest; });
 }
 
 }  // namespace
@@ -135,6 +150,7 @@ const Kernel table = {
     .fingerprint = fingerprint,
     .split = split,
     .line_reads = line_reads,
+    .line_updates = line_updates,
     .countmin = countmin,
     .multilevel = multilevel,
     .find_key = find_key,

@@ -91,23 +91,25 @@ struct Fingerprints {
     __atomic_fetch_add(f.state, more, __ATOMIC_RELAXED);
   }
 
-  static constexpr size_t kLinesAhead =
-      32;  // one is asked for with each key: 32 at once, again and again, take twice as long
+  // One line is asked for with each key: 32 at once, again and again, take twice as long.
+  static constexpr size_t kLinesAhead = 32;
   static constexpr size_t kChunk = 256;  // keys whose overflow waits until all of them have been in their lines
 
   // Keys of a chunk that need level 2, in their order. They wait, so that the loop over lines has no branch that depends on
   // them, and so that what they need of level 2 is on its way when they get their turn.
   struct Waiting {
-    uint32_t keys[kChunk];  // 2·key + what is to be done
-    uint32_t count = 0;
+    size_t first;
+    uint32_t count;
+    uint32_t keys[kChunk];  // 2·key + what is to be done, the last 32 bits of it
     EVENBINS_INLINE void add(size_t key, uint32_t what, bool is_waiting) {
       keys[count] = static_cast<uint32_t>(2 * key + what);
       count += is_waiting;
     }
+    size_t key(uint32_t i) const { return first + (keys[i] - static_cast<uint32_t>(2 * first)) / 2; }
   };
 
   // Calls act(f, j, key, waiting) for n keys, chunk by chunk, with the next lines on their way, and after each chunk
-  // finish(f, first, count, waiting) until it returns false. Returns the keys of chunks for which it returned true.
+  // finish(count, waiting) until it returns false. Returns the keys of chunks for which it returned true.
   template <int ForWriting, typename Act, typename Finish>
   EVENBINS_INLINE static size_t each(const FingerprintView& view, const uint64_t* digests, size_t n, Act&& act,
                                      Finish&& finish) {
@@ -123,12 +125,13 @@ struct Fingerprints {
       if (first == 0)
         for (size_t j = 0; j < kLinesAhead && j < ahead; ++j) __builtin_prefetch(keys[j].line, ForWriting);
       for (size_t j = ahead; j < kChunk + kLinesAhead; ++j) keys[j].line = f.level1;
+      waiting.first = first;
       waiting.count = 0;
       for (size_t j = 0; j < count; ++j) {
         __builtin_prefetch(keys[j + kLinesAhead].line, ForWriting);
         act(f, first + j, keys[j], waiting);
       }
-      if (!finish(f, first, count, waiting)) return first;
+      if (!finish(count, waiting)) return first;
     }
     return n;
   }
@@ -137,7 +140,7 @@ struct Fingerprints {
   static void prefetch_waiting(const FingerprintView& f, const uint64_t* digests, const Waiting& waiting,
                                uint32_t last) {
     for (uint32_t i = 0; i < waiting.count; ++i) {
-      const uint64_t digest = digests[waiting.keys[i] / 2];
+      const uint64_t digest = digests[waiting.key(i)];
       const Cell cell = key_of(f, digest).cell(f);
       prefetch_next<ForWriting>(f, cell.line, cell.quotient);
       if (ForWriting) prefetch_boundary(f, cell.line, last);
@@ -152,7 +155,7 @@ struct Fingerprints {
           out[j] = Code::find(key.line, f.one, at.run(), key.remainder) != 0;
           waiting.add(j, 0, at.end == 0);
         },
-        [&](const FingerprintView&, size_t, size_t, const Waiting& waiting) __attribute__((always_inline)) {
+        [&](size_t, const Waiting& waiting) __attribute__((always_inline)) {
           if (waiting.count != 0) contain_waiting(view, digests, waiting, out);
           return true;
         });
@@ -161,7 +164,7 @@ struct Fingerprints {
                                                 const Waiting& waiting, uint8_t* out) {
     prefetch_waiting<0>(f, digests, waiting, 0);
     for (uint32_t i = 0; i < waiting.count; ++i) {
-      const uint32_t j = waiting.keys[i] / 2;
+      const size_t j = waiting.key(i);
       out[j] = contains(f, key_of(f, digests[j]));
     }
   }
@@ -170,7 +173,7 @@ struct Fingerprints {
         view, digests, n,
         [&](const FingerprintView&, size_t j, const Key& key, Waiting&)
             __attribute__((always_inline)) { out[j] = static_cast<int64_t>(count(view, key)); },
-        [](const FingerprintView&, size_t, size_t, const Waiting&) { return true; });
+        [](size_t, const Waiting&) { return true; });
   }
   static void remove_many(const FingerprintView& view, const uint64_t* digests, size_t n, uint8_t* out) {
     uint64_t removed = 0;
@@ -184,7 +187,7 @@ struct Fingerprints {
           removed += is_here;
           waiting.add(j, is_elsewhere, removal >= Removal::makes_room);
         },
-        [&](const FingerprintView&, size_t, size_t, const Waiting& waiting) __attribute__((always_inline)) {
+        [&](size_t, const Waiting& waiting) __attribute__((always_inline)) {
           if (waiting.count != 0) removed += remove_waiting(view, digests, waiting, out);
           return true;
         });
@@ -195,7 +198,7 @@ struct Fingerprints {
     uint64_t removed = 0;
     prefetch_waiting<1>(f, digests, waiting, 0);
     for (uint32_t i = 0; i < waiting.count; ++i) {
-      const uint32_t j = waiting.keys[i] / 2;
+      const size_t j = waiting.key(i);
       const Key key = key_of(f, digests[j]);
       if (waiting.keys[i] % 2 == 0)
         restore<1>(f, key.cell(f).line);
@@ -212,8 +215,8 @@ struct Fingerprints {
         [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
           waiting.add(j, 0, !Code::insert(key.line, f.one, key.place(f), key.quotient, key.remainder));
         },
-        [&](const FingerprintView&, size_t first, size_t count, const Waiting& waiting) __attribute__((always_inline)) {
-          return waiting.count == 0 || add_waiting(view, digests, first, count, waiting);
+        [&](size_t count, const Waiting& waiting) __attribute__((always_inline)) {
+          return waiting.count == 0 || add_waiting(view, digests, count, waiting);
         });
     while (added < n) {  // of a chunk that does not fit, key by key
       const Key key = key_of(view, digests[added]);
@@ -223,21 +226,21 @@ struct Fingerprints {
     count_copies(view, added);
     return added;
   }
-  [[gnu::noinline]] static bool add_waiting(const FingerprintView& f, const uint64_t* digests, size_t first,
-                                            size_t count, const Waiting& waiting) {
+  [[gnu::noinline]] static bool add_waiting(const FingerprintView& f, const uint64_t* digests, size_t count,
+                                            const Waiting& waiting) {
     prefetch_waiting<1>(f, digests, waiting, 1);
     for (uint32_t i = 0; i < waiting.count; ++i) {
-      const Key key = key_of(f, digests[waiting.keys[i] / 2]);
-      if (!add(f, key, key.place(f))) return take_back_chunk(f, digests + first, count, first, waiting, i);
+      const Key key = key_of(f, digests[waiting.key(i)]);
+      if (!add(f, key, key.place(f))) return take_back_chunk(f, digests, count, waiting, i);
     }
     return true;
   }
   // Removes the keys of a chunk again, of those that waited only the first `done`.
   [[gnu::noinline, gnu::cold]] static bool take_back_chunk(const FingerprintView& f, const uint64_t* digests,
-                                                           size_t count, size_t first, const Waiting& waiting,
-                                                           uint32_t done) {
-    for (size_t j = 0, i = 0; j < count; ++j) {
-      const bool waited = i < waiting.count && waiting.keys[i] / 2 == first + j;
+                                                           size_t count, const Waiting& waiting, uint32_t done) {
+    uint32_t i = 0;
+    for (size_t j = waiting.first; j < waiting.first + count; ++j) {
+      const bool waited = i < waiting.count && waiting.key(i) == j;
       if (!waited || i < done) remove(f, key_of(f, digests[j]));
       i += waited;
     }

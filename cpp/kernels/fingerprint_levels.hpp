@@ -33,7 +33,8 @@ Cell cell_of_key(const FingerprintView& f, const FingerprintKey& k) {
 FingerprintKey key_of_cell(const FingerprintView& f, const Cell& c) {
   return {c.line / 16, ((c.line % 16 << 6 | c.quotient) << f.two.bits) + c.remainder};
 }
-// The line of level 2 with the runs of a quotient of a line, and that of its last run that is here, or of the next.
+// Prefetches the line of level 2 with the runs of a quotient of a line; that of its last run that is here, or of the
+// next (then there must be one).
 template <int ForWriting>
 EVENBINS_INLINE void prefetch_next(const FingerprintView& f, uint64_t line, uint32_t quotient) {
   const uint64_t column = fingerprint_column(f, line);
@@ -41,7 +42,8 @@ EVENBINS_INLINE void prefetch_next(const FingerprintView& f, uint64_t line, uint
 }
 EVENBINS_INLINE void prefetch_boundary(const FingerprintView& f, uint64_t index, uint32_t last) {
   const uint64_t* line = line_at<1>(f, index);
-  const uint64_t run = nth_bit(load_occupied(line, f.one), ones(load_ends(line, f.one)) - last, f.slow_pdep);
+  const uint32_t runs = ones(load_ends(line, f.one));
+  const uint64_t run = runs < last ? 0 : nth_bit(load_occupied(line, f.one), runs - last, f.slow_pdep);
   if (run != 0) prefetch_next<1>(f, index, lowest(run));
 }
 FingerprintKey key_of_first(const FingerprintView& f, const Cell& c) {

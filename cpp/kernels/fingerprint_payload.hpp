@@ -151,8 +151,7 @@ struct Payloads {
     uint32_t n = 0;
     Mask ends = Code::ends_of(line, f.one);
     for (uint32_t slot = 0; ends != 0; ++slot, ends >>= 1) {
-      const uint32_t value = load_slot(line, f.one, slot);
-      if (must_go(value & payload_mask(f))) gone[n++] = {index, lowest(quotients), value};
+      if (must_go(payload_at(f, line, slot))) gone[n++] = {index, lowest(quotients), load_slot(line, f.one, slot)};
       if ((ends & 1) != 0) quotients &= quotients - 1;
     }
     for (uint32_t i = 0; i < n; ++i) remove_at<1>(f, gone[i]);
@@ -162,6 +161,13 @@ struct Payloads {
   }
 
  private:
+  // Often all of it is among the low bits, so that one load has it.
+  EVENBINS_INLINE static uint32_t payload_at(const FingerprintView& f, const uint64_t* line, uint32_t slot) {
+    if (Low && f.payload <= f.one.low_bits)
+      return static_cast<uint32_t>(load_bits(line, f.one.low_at + slot * f.one.low_bits, f.payload));
+    return load_slot(line, f.one, slot) & payload_mask(f);
+  }
+
   // The same for a run that was not in its line; it may have come back.
   template <typename MustGo>
   [[gnu::noinline]] static uint64_t sweep_run(const FingerprintView& f, uint64_t index, uint32_t quotient,

@@ -64,8 +64,9 @@ struct LinePlaces {
       const Mask marks = 2 * ends + 1;
 #if defined(__AVX512BW__)
       if constexpr (Planes != 0) {
-        start = _pdep_u64(uint64_t{1} << rank, marks);
-        end = _pdep_u64(uint64_t{1} << (rank + is_occupied), marks);
+        const uint64_t one = uint64_t{1} << rank;
+        start = _pdep_u64(one, marks);
+        end = _pdep_u64(one << is_occupied, marks);
         return;
       }
 #endif

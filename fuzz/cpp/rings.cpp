@@ -82,7 +82,7 @@ void change(Ring& ring, Dice& dice) {
             keys.pop_back();
           }
           break;
-        case 11: ring.unlease(ring.lease(dice.word(), nullptr, 0)); break;
+        case 11: ring.unlease(ring.lease(dice.word(), nullptr, 0), Ring::kLeaseUnit); break;
       }
     } catch (const RingFull&) {
     } catch (const NoNodes&) {

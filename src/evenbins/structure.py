@@ -185,15 +185,10 @@ class Structure(_files.Persistent, Generic[_P]):
 
 
 def refuse_damaged(mapped: Any) -> None:
-    """Check every invariant of a structure that is mapped, before others are made of what it holds.
-
-    Look-ups check what they read; changes, copies and unions rely on it, and nobody has looked at it if the
-    file was opened without `verify`.
-    """
+    """Check a structure that is mapped, maybe unverified, before others are made of what it holds."""
     if mapped._read_only and (broken := mapped._invariant()):
-        raise FormatError(
-            f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
-        )
+        text = f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
+        raise FormatError(text)
 
 
 class Mergeable(Structure[_P]):

@@ -136,6 +136,18 @@ def test_churn_is_exact(core: Core, kernel: str) -> None:
     assert f._is_empty()
 
 
+@pytest.mark.parametrize("remainder", [4, 9, 16])
+def test_all_quotients_of_a_line(remainder: int, kernel: str) -> None:
+    """A line with every quotient occupied, twice, and one key with more copies than a line has slots."""
+    core = Core(32, remainder, 64, 2)
+    marks = [q << remainder | 5 for q in range(64)] * 2 + [70 << remainder | 3] * 100
+    f = make(core)
+    add(f, digests_of(core, marks))
+    assert_exact(f, core, Counter(marks), digests_of(core, [*marks, 63 << remainder, 71 << remainder]))
+    assert f._remove_from(source(digests_of(core, marks[::-1])), 1).all()
+    assert f._is_empty()
+
+
 @pytest.mark.parametrize("core", [SHAPES[1], SHAPES[5], SHAPES[7]], ids=lambda core: f"{core.remainder}")
 def test_single_calls_are_bulk_calls(core: Core, kernel: str) -> None:
     """One key at a time: the same answers and bytes as many at once."""

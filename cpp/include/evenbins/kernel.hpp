@@ -42,6 +42,8 @@ struct Kernel {
   size_t (*split)(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high);
   // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.
   uint64_t (*line_reads)(const IntHash&, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n);
+  // The same of one that changes the line: a word of it is written too.
+  void (*line_updates)(const IntHash&, uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n);
   const CountMinLoops& countmin;
   const TableLoops& (*multilevel)(uint32_t slots, uint32_t key_words, uint32_t value_words);
   // The number of the first of n keys in a row that is (low, high), or n. A key has 1 or 2 words; of one it is `low`.

@@ -54,12 +54,18 @@ def window_of(text: str) -> timedelta | int:
 
 
 class SeenLately:
-    """What a Deduplicator is to the passes of `dedup`, for the keys of a window."""
+    """What a Deduplicator is to the passes of `dedup`, for the keys of a window.
+
+    Attributes
+    ----------
+    fpr : rate at which rows are dropped wrongly, at most
+    """
 
     exact = False
 
     def __init__(self, filter_: WindowFilter) -> None:
         self.filter = filter_
+        self.seed, self.fpr, self.nbytes = filter_.seed, filter_.plan.fpr, filter_.nbytes
         self._rows = self._kept = 0
 
     @classmethod
@@ -73,21 +79,6 @@ class SeenLately:
                 f"the window takes {plan.nbytes / 1e6:.3g} MB: raise --memory or --fpr, or give --capacity"
             )
         return cls(WindowFilter.from_plan(plan))
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests."""
-        return self.filter.seed
-
-    @property
-    def fpr(self) -> float:
-        """The rate at which rows are dropped wrongly, at most."""
-        return self.filter.plan.fpr
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the filter."""
-        return self.filter.nbytes
 
     def keep(self, batch: object, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return for each row whether its key did not come within the window before it."""

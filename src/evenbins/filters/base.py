@@ -261,7 +261,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
-    def _as_large(self, other: Self, _verb: str) -> Self:
+    def _as_large(self, other: Self) -> Self:
         """Return a filter to merge with this one in its size, where filters have several."""
         return other
 

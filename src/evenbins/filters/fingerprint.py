@@ -366,11 +366,11 @@ class FingerprintFilter(BaseFilter):
             other = other.doubled()
         return other
 
-    def _as_large(self, other: Self, _verb: str) -> Self:
+    def _as_large(self, other: Self) -> Self:
         """Return a set to merge with this one, both in a size that certainly holds the keys of both."""
-        other = self._sized_as(other, _verb)
+        other = self._sized_as(other, "merge")
         while self._state()[0] + other._state()[0] > self._numbers.limit and _core.grow_fingerprints(self):
-            other = self._sized_as(other, _verb)
+            other = self._sized_as(other, "merge")
         return other
 
     def _does_not_fit(self) -> Exception:

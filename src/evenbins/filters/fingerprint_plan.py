@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, SupportsFloat, SupportsIndex
+from typing import ClassVar, NamedTuple, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats
@@ -79,7 +79,7 @@ class FingerprintPlan(FilterPlan):
     fill : share of the slots of level 1 in use
     """
 
-    _core_names = FingerprintCore._fields
+    _core_names: ClassVar[tuple[str, ...]] = FingerprintCore._fields
     _in_one_line = ("policy", "keys", "bits_per_key", "semantics", "fpr", "reads", "miss_reads", "nbytes")
 
     semantics: str = field(compare=False)

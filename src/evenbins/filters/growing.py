@@ -341,10 +341,8 @@ class GrowingFilter(_core.Stages, CompositeFilter):
     def _merge_with(self, parts: tuple[BaseFilter, ...]) -> bool:
         """Merge the stages, unless the filter changes meanwhile; return whether it was done."""
         mine = self._stages
-        parts = (
-            tuple(part._as_large(source, "merge") for part, source in zip(mine, parts, strict=False))
-            + parts[len(mine) :]
-        )
+        common = zip(mine, parts, strict=False)
+        parts = (*(part._as_large(source) for part, source in common), *parts[len(mine) :])
         for stage, (part, source) in enumerate(zip(mine, parts, strict=False)):
             if part._core != source._core:  # files of versions that planned differently
                 raise ValueError(f"cannot merge: the sizes of stage {stage} differ. Add the keys anew")
@@ -435,7 +433,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         for number, stage in enumerate(self._stages):
             stage._check()
             most = stage._most_keys
-            assert _is_planned(most, self._planned_keys(number))
+            assert self._request(number).is_met_by(most)
             newest, keys = number == len(self._stages) - 1, stage._stage_keys
             assert 0 <= keys < most if newest else most <= keys <= _MOST_KEYS
 
@@ -453,17 +451,10 @@ def _stage_of(
     if kind is None or "grow" not in kind.can:
         raise FormatError(f"stage {stage} holds no filter")
     found: BaseFilter = kind.cls._from_data(data, mapped=mapped, verify=verify)
-    wanted = (filter_._policy, filter_._seed)
-    if (found._policy, found.seed) != wanted or not _is_planned(
-        found._most_keys, filter_._planned_keys(stage)
-    ):
+    belongs = (found._policy, found.seed) == (filter_._policy, filter_._seed)
+    if not belongs or not filter_._request(stage).is_met_by(found._most_keys):
         raise FormatError(f"stage {stage} does not belong to this filter")
     return found
-
-
-def _is_planned(most: int, planned: int) -> bool:
-    """Return whether a stage holds the keys that it should: one that doubles by itself may hold some more."""
-    return planned <= most <= planned + planned // 100
 
 
 def _check_count(keys: int, capacity: int, stage: int, *, newest: bool) -> None:

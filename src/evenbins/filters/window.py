@@ -107,7 +107,7 @@ class WindowPlan(FingerprintPlan):
     semantics : "set": a fingerprint is stored once
     """
 
-    _core_names = WindowCore._fields  # type: ignore[assignment]
+    _core_names = WindowCore._fields
     _in_one_line = ("policy", "window", "keys", "bits_per_key", "fpr", "reads", "miss_reads", "nbytes")
 
     window: timedelta | int = field(compare=False)
