@@ -141,6 +141,10 @@ def test_workers_share_a_port_follow_changes_and_are_replaced(replica, tmp_path)
             assert connection.getresponse().status == 200
             connection.close()
 
+        for _ in range(20):
+            assert ask(port, "/x") == (200, b"ok")
+        line = f'evenbins_route_requests_total{{upstream="{replica}",code="200"}} 20\n'
+        until(lambda: line in ask(port, "/-/metrics")[1].decode(), what="the sum of all workers' counts")
         change("remove?upstream=http://127.0.0.1:1")
         change(f"weight?upstream={replica}&weight=3")
 

@@ -74,6 +74,8 @@ class Router:
         The replicas of `upstreams` ("default") and of each pool of the configuration.
     on_change
         Called with (change, parameters) after a request changed replicas, see `http_admin`.
+    merge_metrics
+        Adds the metrics of other workers to a text, see `http_workers`.
 
     Examples
     --------
@@ -88,6 +90,7 @@ class Router:
         self.config, self.metrics = config, Metrics()
         self.repeats = 0
         self.on_change: Callable[[str, Mapping[str, str]], object] | None = None
+        self.merge_metrics: Callable[[str], str] | None = None
         self.pools: dict[str, Pool] = {}
         self._checking: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Future[None]] = set()  # pools that were replaced
@@ -235,6 +238,11 @@ class Router:
         """Return the seconds after which a replica that is down is asked again, rounded up."""
         times = [pool.fleet.health.next_probe() for pool in self.pools.values()]
         return min(60, max(1, round(0.5 + min((each for each in times if each is not None), default=0.0))))
+
+    def metrics_text(self) -> str:
+        """Return all metrics as Prometheus reads them; with `merge_metrics` those of other workers, too."""
+        text = self.metrics.text(self.status())
+        return text if self.merge_metrics is None else self.merge_metrics(text)
 
     def status(self) -> dict[str, Any]:
         """Return the state, requests in flight and failures of each upstream, and the router's counts."""

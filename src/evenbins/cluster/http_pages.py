@@ -21,7 +21,7 @@ async def answer_page(router: Router, scope: Scope, body: RequestBody, answer: A
     reading = method in ("GET", "HEAD")
     headers = None
     if page == "/-/metrics" and reading:
-        status, text = 200, router.metrics.text(router.status())
+        status, text = 200, router.metrics_text()
         headers = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
     elif page == "/-/status" and reading:
         status, text = 200, json.dumps(router.status())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from typing import Any
 from evenbins.cluster.http import Router
 from evenbins.cluster.http_admin import apply_change
 from evenbins.cluster.http_settings import ServerSettings, Settings
-from evenbins.cluster.http_workers import SIGNALS, Journal, WorkerLoads, run_workers
+from evenbins.cluster.http_workers import SIGNALS, Journal, WorkerLoads, WorkerMetrics, run_workers
 from evenbins.cluster.libraries import library
 
 __all__ = ["bind", "make_router", "serve", "serve_by_workers", "write_line"]
@@ -82,7 +83,7 @@ def bind(server: ServerSettings, *, listening: bool = True) -> socket.socket:
 
 def serve(
     router: Router, settings: Settings, listener: socket.socket, read: Callable[[], Settings] | None = None,
-    journal: Journal | None = None,
+    journal: Journal | None = None, publish: Callable[[str], object] | None = None,
 ) -> None:  # fmt: skip
     """Serve a router until SIGTERM or SIGINT; then finish what is under way.
 
@@ -96,8 +97,8 @@ def serve(
         A socket that listens.
     read
         Returns the configuration as it is now, for SIGHUP; OSError, TypeError or ValueError if it is wrong.
-    journal
-        Of a worker's changes.
+    journal, publish
+        Of a worker: its changes, and what takes its metrics every second.
     """
     uvicorn = library("uvicorn", "route")
     from evenbins.cluster.http_protocol import protocol
@@ -143,6 +144,11 @@ def serve(
         journal.write(change, parameters)
         os.kill(os.getppid(), signal.SIGUSR1)  # which tells all workers
 
+    def publish_metrics() -> None:
+        if publish is not None:
+            publish(router.metrics.text(router.status()))
+            asyncio.get_running_loop().call_later(1.0, publish_metrics)
+
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -154,6 +160,7 @@ def serve(
                 loop.add_signal_handler(signal.SIGUSR1, follow)
                 router.on_change = pass_on
                 follow()
+            publish_metrics()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             try:
                 yield
@@ -181,15 +188,23 @@ def serve_by_workers(
     """
     port = address.getsockname()[1]
     server = dataclasses.replace(settings.server, port=port)
-    loads, journal = WorkerLoads(server.workers), Journal()
+    loads, journal, metrics = WorkerLoads(server.workers), Journal(), WorkerMetrics(server.workers)
 
     def work(number: int) -> None:
         loads.use_row(number)
         now = settings
         with contextlib.suppress(OSError, TypeError, ValueError):  # a wrong file: as the others began
             now = read() if read is not None else settings
+        router = make_router(now, loads)
+        publish = functools.partial(metrics.publish, number)
+
+        def merge(text: str) -> str:
+            publish(text)
+            return metrics.merged()
+
+        router.merge_metrics = merge
         with bind(server) as listener:
-            serve(make_router(now, loads), now, listener, read, journal)
+            serve(router, now, listener, read, journal, publish)
 
     run_workers(server.workers, work, journal, write_line)
 

@@ -4,6 +4,7 @@
        │               worker 1 ── …
        │   memory of all: requests in flight by worker and replica        (WorkerLoads)
        │   a journal of changes by requests (http_admin), in their order  (Journal)
+       │   the metrics of each worker, at most a second old               (WorkerMetrics)
        └── SIGTERM, SIGINT, SIGHUP, SIGUSR1 go on to all workers; a worker that dies is replaced
 
 The bound holds over all workers: a place is taken under a lock between processes, which the system releases
@@ -11,8 +12,8 @@ if its holder dies. A worker's counts end with it: its row is cleared before ano
 a request is written to the journal, and every worker makes the changes of the journal in their order, the one
 that was asked included, so all end in the same state. A reload empties the journal.
 
-Not shared: health (each worker finds out by itself), and the counts of /-/status and /-/metrics, which are
-those of the worker that answers.
+/-/metrics is the sum over all workers. Not shared: health (each worker finds out by itself), and /-/status,
+which is that of the worker that answers.
 """
 
 from __future__ import annotations
@@ -20,24 +21,29 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import itertools
 import json
 import mmap
+import operator
 import os
 import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from evenbins._bulk import Key
+from evenbins.cluster.http_metrics import PREFIX
 from evenbins.cluster.shared_loads import integer_bounds
 from evenbins.hashing import digest
 from evenbins.rings import HashRing, NoNodesError, RingFullError
 
-__all__ = ["SIGNALS", "Journal", "WorkerLoads", "run_workers"]
+__all__ = ["SIGNALS", "Journal", "WorkerLoads", "WorkerMetrics", "run_workers"]
 
 _SLOTS = 4096  # replicas, at most
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+_TEXT_BYTES = 2**22
+_UP, _OPEN = PREFIX + "up{", PREFIX + "breaker_open{"
 _PAUSE = 0.5  # seconds before a worker that died is replaced
 
 
@@ -62,7 +68,7 @@ class WorkerLoads:
         # The first row has digests of names (0: free), each other one a worker's counts; slot 0: its total.
         self._rows = [_SLOTS * number for number in range(1, workers + 1)]
         self._row = self._rows[0]
-        self._lock_file = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as this lives
+        self._lock = _Lock()
         self._slots: dict[str, int] = {}
         self._known: tuple[HashRing, int, int, dict[str, int]] | None = None
 
@@ -81,7 +87,7 @@ class WorkerLoads:
         if not open_ones:
             raise NoNodesError("no upstream is left to ask")
         denominator, numerators = self._bounds(ring, candidates)
-        with self._locked():
+        with self._lock:
             total = self._count(0) + 1 if denominator else 1
             for name in open_ones:
                 slot = self._slot(name)
@@ -95,7 +101,7 @@ class WorkerLoads:
 
     def counts(self, names: Iterable[str]) -> list[int]:
         """Return the requests in flight at each of these, over all workers."""
-        with self._locked():
+        with self._lock:
             return [self._count(self._slot(name)) for name in names]
 
     def _count(self, slot: int) -> int:
@@ -126,13 +132,64 @@ class WorkerLoads:
             raise NoNodesError(f"workers share the loads of at most {_SLOTS} upstreams: restart the router")
         return slot
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        fcntl.lockf(self._lock_file, fcntl.LOCK_EX)  # of this process: it ends with it
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._lock_file, fcntl.LOCK_UN)
+
+class WorkerMetrics:
+    """The metrics of several processes, as texts in memory that they share.
+
+    >>> metrics = WorkerMetrics(2)
+    >>> metrics.publish(0, 'a 1\\n'); metrics.publish(1, 'a 2\\nb{c="d"} 1.5\\n')
+    >>> metrics.merged()
+    'a 3\\nb{c="d"} 1.5\\n'
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._memory = mmap.mmap(-1, workers * _TEXT_BYTES)  # pages that nobody writes to take no memory
+        self._workers, self._lock = workers, _Lock()
+
+    def publish(self, number: int, text: str) -> None:
+        """Replace the text of a worker; one that is too long is left as it was."""
+        data = text.encode()
+        start = number * _TEXT_BYTES
+        if len(data) <= _TEXT_BYTES - 8:
+            with self._lock:
+                self._memory[start : start + 8 + len(data)] = len(data).to_bytes(8, "little") + data
+
+    def merged(self) -> str:
+        """Return one text with the sums of all: a replica is up if all say so, a breaker open if one does."""
+        texts = []
+        with self._lock:
+            for start in range(0, self._workers * _TEXT_BYTES, _TEXT_BYTES):
+                size = int.from_bytes(self._memory[start : start + 8], "little")
+                texts.append(self._memory[start + 8 : start + 8 + size].decode())
+        families: dict[str, dict[str, float]] = {}  # by their comments, in order
+        comment = ""
+        for line in itertools.chain.from_iterable(text.splitlines() for text in texts):
+            if line.startswith("#"):
+                comment = line
+                families.setdefault(comment, {})
+                continue
+            name, _, value = line.rpartition(" ")
+            values, number = families.setdefault(comment, {}), float(value)
+            add = min if name.startswith(_UP) else max if name.startswith(_OPEN) else operator.add
+            values[name] = add(values[name], number) if name in values else number
+        return "".join(
+            (comment + "\n" if comment else "")
+            + "".join(f"{name} {value:.15g}\n" for name, value in values.items())
+            for comment, values in families.items()
+        )
+
+
+class _Lock:
+    """A lock between processes, which the system releases when its holder ends."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as this lives
+
+    def __enter__(self) -> None:
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *error: object) -> None:
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
 
 
 class Journal:
