@@ -180,6 +180,24 @@ def test_a_conversation_stays_where_its_prefix_is(policy):
     go(test())
 
 
+def test_a_replica_that_was_down_has_nothing_in_its_cache():
+    async def test():
+        options = {"key": "prompt", "policy": "prefix", "response_headers": True}
+        async with fleet(1, **options) as (router, client, _):
+            health, (name,) = router.pools["default"].fleet.health, router.ring.names
+            depths = []
+            for turn in range(4):
+                answer = await client.post("/", json={"prompt": "x" * 3000})
+                depths.append(int(answer.headers["x-evenbins-depth"]))
+                if turn == 1:
+                    health.failed(name, OSError("gone"), at_once=True)
+                    assert (await client.post("/", json={"prompt": "x"})).status_code == 503
+                    health.recovered(name)
+            assert depths == [0, 3, 0, 3]
+
+    go(test())
+
+
 @pytest.mark.parametrize(("load", "ends"), [("work", True), ("requests", False)])
 def test_work_ends_at_the_first_byte_and_requests_at_the_last(load, ends):
     async def test():

@@ -372,6 +372,9 @@ class Pool:
         self._wake()
 
     def _on_change(self, name: str, state: str) -> None:
+        if state == "down" and self.prefix is not None:  # it will return with an empty cache
+            self.prefix.remove_node(name)
+            self.prefix.add_node(name, self.ring.weights[name])
         self._wake()
 
     async def close(self) -> None:
