@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenbins import _arguments as arguments
+from evenbins import _core
 from evenbins._bulk import Key
-from evenbins.hashing import digest
 from evenbins.routing.blocks import blocks_of
 
 __all__ = ["KeyRule", "KeyRules", "RequestKey"]
@@ -148,7 +148,7 @@ class KeyRules:
         self, rules: Iterable[str], *, block_bytes: int = 1024, hash_blocks: int = 2, seed: int = 0,
     ) -> None:  # fmt: skip
         self.rules = tuple(map(KeyRule.parse, rules))
-        self._block_bytes, self._hash_blocks, self._seed = block_bytes, hash_blocks, seed
+        self._block_bytes, self._hash_blocks, self._seed = block_bytes, hash_blocks, arguments.seed(seed)
         self.needs_body = any(rule.needs_body for rule in self.rules)
         self.needs_client = any(rule.kind == "client" for rule in self.rules)
 
@@ -180,10 +180,10 @@ class KeyRules:
 
     def _single(self, key: Key, prefix: str | None, rule: str, model: str | None) -> RequestKey:
         key = f"{prefix}\0{key!s}" if prefix is not None else key
-        return RequestKey(key, (digest(key, seed=self._seed),), 1.0, model, rule)
+        return RequestKey(key, (_core.digest(key, self._seed),), 1.0, model, rule)
 
     def _chain(self, kind: str, body: Mapping[str, Any], model: str | None) -> RequestKey | None:
-        seed = self._seed if model is None else digest(model, seed=self._seed)
+        seed = self._seed if model is None else _core.digest(model, self._seed)
         if kind == "messages":
             data: Any = _chat_text(body)
         else:
