@@ -74,8 +74,9 @@ def fuzz(found: dict[str, Any]) -> str:
             each["target"], READS[each["target"]], each["engine"], f"{each['executions']:,}",
             f"{each['edges']:,}" if "edges" in each else "", f"{each.get('peak_rss_mb', '')}",
             "none" if not each["exit"] else f"{len(each['findings'])}",
+            each.get("commit", found["commit"]),
         ])  # fmt: skip
-    titles = ["target", "what it reads", "engine", "executions", "edges", "MB", "findings"]
+    titles = ["target", "what it reads", "engine", "executions", "edges", "MB", "findings", "commit"]
     by = {
         engine: sum(each["executions"] for each in found["targets"] if each["engine"] == engine)
         for engine in ("libFuzzer", "atheris")

@@ -4,8 +4,9 @@
     fork      every public call after `fork`, in the child and in the parent
     signals   every public call, again and again until a signal's handler raises in the middle of it
 
-After each: the invariants hold, and every key that was in before is found. EVENBINS_ROUNDS=20 repeats each so
-often (`make test-long`); tools/sanitize.py runs the pairs under ThreadSanitizer.
+After each: the invariants hold, and every key that was in before is found. A short run has half of the pairs;
+EVENBINS_ROUNDS=20 repeats each so often (`make test-long`); tools/sanitize.py runs the pairs under
+ThreadSanitizer.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ ELSEWHERE = {
     "inner_product": "CountMinSketch: refused by conservative ones",
     "loads": "CounterSummary: counts the keys it is given",
     "move": "summaries: needs a key at a known level; tests/unit/test_summaries.py",
+    "count": "ShardedFilter: of fingerprint shards alone; tests/unit/test_fingerprint_shards.py",
+    "count_many": "ShardedFilter: likewise",
+    "discard": "ShardedFilter: likewise",
     "remove": "summaries: only those with removal; tests/unit/test_summaries.py",
     "remove_many": "summaries: only those with removal; tests/unit/test_summaries.py",
     "copy": "PagedTable: refused",
@@ -101,7 +105,9 @@ def test_every_pair_of_calls_from_two_threads(scene: Scene) -> None:
     barrier = threading.Barrier(2, timeout=240)
     with ThreadPoolExecutor(2) as pool:
         for _ in range(ROUNDS):
-            for a, b in itertools.combinations_with_replacement(calls(scene.made), 2):
+            for (i, a), (j, b) in itertools.combinations_with_replacement(enumerate(calls(scene.made)), 2):
+                if ROUNDS == 1 and (i + j) % 2:  # every second pair, and each call beside itself
+                    continue
                 errors: list[str] = []
                 cleared = a.clears or b.clears
                 works = [pool.submit(_attempt, call, scene, errors, barrier.wait) for call in (a, b)]

@@ -14,6 +14,7 @@ a header that asks for an exabyte is refused without the memory (measured in a p
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,13 +87,13 @@ def test_there_is_a_file_of_every_class() -> None:
 
 @each_file
 def test_every_flipped_bit_of_every_kind_is_refused(path: Path) -> None:
-    """In a short run every bit of the smallest file of each class, and a bit of each byte of the others."""
+    """In a short run every bit of the smallest file of each class, and of others one in each third byte."""
     from sizes import ROUNDS  # here: processes that have only this folder on their path import this module
 
     data = path.read_bytes()
     class_of(path).from_bytes(data)
     whole = ROUNDS > 1 or path in smallest_of_each_class()
-    damaged = flips(data) if whole else one_bit_of_each_byte(data)
+    damaged = flips(data) if whole else itertools.islice(one_bit_of_each_byte(data), 0, None, 3)
     assert accepted(damaged, class_of(path).from_bytes) == []
 
 

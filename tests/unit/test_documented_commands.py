@@ -129,6 +129,7 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/screenshots.py": None,  # starts a browser; tests/lab does
     "tools/soak_redis.py": "--keys 300",
     "tools/soak_rings.py": "--operations 1e4",
+    "tools/soak_windows.py": "--operations 1e5",
 }
 
 

@@ -301,13 +301,24 @@ class RedisLoads(_Loads):
         RingFullError, NoNodesError
             No node has room; none serves.
         """
+        node, release = self.take(ring, key, avoid=avoid)
+        try:
+            yield node
+        finally:
+            release()
+
+    def take(
+        self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()
+    ) -> tuple[str, Callable[[], None]]:
+        """Take a place until the function that comes with its node is called."""
         lease = self._new_lease()
         try:
             node = run(self._take(lease, ring, key, avoid))
             self._watch()
-            yield node
-        finally:
+        except BaseException:
             self._release(lease)
+            raise
+        return node, functools.partial(self._release, lease)
 
     loads = blocking(_Loads._loads)
 
