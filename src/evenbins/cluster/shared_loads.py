@@ -307,9 +307,7 @@ class RedisLoads(_Loads):
         finally:
             release()
 
-    def take(
-        self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()
-    ) -> tuple[str, Callable[[], None]]:
+    def take(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> tuple[str, Callable[[], None]]:
         """Take a place until the function that comes with its node is called."""
         lease = self._new_lease()
         try:

@@ -1,7 +1,7 @@
 """The window filter: how many keys it holds, how many of them are found, and of which age they are.
 
 A window of `steps` steps; a key of step e is found until step e + steps has passed. `capacity` different keys
-come in a window, evenly:
+come in a window, evenly::
 
     found     those of the steps t - steps … t, of which t has not ended:
               from capacity, when a step begins, to capacity * (1 + 1/steps), when it ends
