@@ -8,7 +8,9 @@
 
 None of them has a call for many keys but pyfusefilter's `populate`. They are written in Python and take some
 10 µs a key, so they get fewer keys; a filter of ours with as many is in the processor's cache, as theirs is.
-pyprobables' cuckoo filter chooses among whole bytes: two of them are the nearest to 1e-3.
+pyprobables' cuckoo filter takes whole bytes: with two of them it finds a sixth of all absent keys, so it has
+three. pyfusefilter 1.3 hashes str objects, which xxhash no longer takes: it gets a hash function that encodes
+them.
 """
 
 from __future__ import annotations
@@ -121,7 +123,12 @@ def _line_cases(sizes: Sizes) -> Iterator[Case]:
         filter_.add_many(present)
 
     for what, prepare, work, check in (
-        ("insertion, empty to full", filter_.clear, filter_.add_many, lambda _: len(filter_) == count),
+        (
+            "insertion, empty to full",
+            filter_.clear,
+            filter_.add_many,
+            lambda _: filter_.stats().keys == count,
+        ),
         ("removal, full to empty", refill, filter_.remove_many, all_found),
     ):
         yield Case(
@@ -257,13 +264,13 @@ class _Probables(_InPython):
 
     def __init__(self, capacity: int, fpr: float, kind: str) -> None:
         self.filter = import_peer("probables", "pyprobables").CuckooFilter(
-            capacity=round(capacity / 4 / 0.9), bucket_size=4, finger_size=2, auto_expand=False
+            capacity=round(capacity / 4 / 0.9), bucket_size=4, finger_size=3, auto_expand=False
         )
         self.add, self.contains, self.remove = self.filter.add, self.filter.check, self.filter.remove
 
     @property
-    def bits(self) -> int:  # two bytes a slot; the lists that hold them are much larger
-        return 16 * 4 * int(self.filter.capacity)
+    def bits(self) -> int:  # three bytes a slot; the lists that hold them are much larger
+        return 24 * 4 * int(self.filter.capacity)
 
 
 class _Quotient(_InPython):
@@ -333,7 +340,11 @@ def _peer_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
         return bool(removed)
 
     yield compare(
-        name.format("remove and add"), work=remove_and_add, operations=2 * count, targets=target,
+        name.format("remove and add"), work=remove_and_add, operations=2 * count, targets=[
+            Target(text=target[0].text, against=(_Probables.label, _Cuckoopy.label), at_least=20.0)
+        ],
+        # pyprobables' quotient filter is full after as many additions as it has room for, removals or not.
+        subjects=[each for each in subjects if not isinstance(each, _Quotient)],
         check=lambda _, removed: bool(removed),
     )  # fmt: skip
 
@@ -360,7 +371,9 @@ class _PyFuse(Subject):
     label = peer = distribution = "pyfusefilter"
 
     def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        self.filter = import_peer("pyfusefilter", "pyfusefilter").Fuse8(capacity)
+        package, xxhash = import_peer("pyfusefilter", "pyfusefilter"), import_peer("xxhash", "xxhash")
+        package.pyfusefilter.hash = lambda item: xxhash.xxh64_intdigest(str(item).encode())
+        self.filter = package.Fuse8(capacity)
 
     def fill(self, keys: Keys) -> None:
         self.filter.populate(keys.items)
@@ -384,11 +397,13 @@ def _fuse_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     yield Case(
         name=f"bits per key, fuse filters, {count_text(count)} keys, fpr 2^-8",
         contenders={
-            each.label: Contender(run=partial(float, each.bits / count), facts=facts[each.label])
-            for each in subjects
+            subjects[0].label: Contender(
+                run=partial(float, subjects[0].bits / count), facts=facts[subjects[0].label]
+            )
         },
         unit="bits per key",
         targets=[Limit(text="≤ 9.1", at_most=9.1)],
+        notes="the peer's bits stand beside its times.",
         once=True,
     )
     compare = partial(
