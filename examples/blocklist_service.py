@@ -21,7 +21,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import multiprocessing
 import os
+import signal
+import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -153,25 +157,40 @@ def make_app(path: str | os.PathLike[str], *, every: float = 1.0) -> Starlette:
     return app
 
 
-def from_environment() -> Starlette:
-    """Make the service in a worker process of uvicorn."""
-    return make_app(os.environ["BLOCKLIST"])
+def serve(path: str, port: int) -> None:
+    """Serve on this machine's loopback address, beside other processes that do."""
+    import uvicorn
+
+    listener = socket.create_server(("127.0.0.1", port), reuse_port=True)
+    # Connections inherit it. Of a socket that it is given asyncio does not know that it is TCP, and leaves
+    # Nagle's algorithm on: an answer in two parts then waits 40 ms for an acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    uvicorn.Server(uvicorn.Config(make_app(path), log_level="warning")).run(sockets=[listener])
+
+
+def serve_with_parent(path: str, port: int) -> None:
+    """Serve as long as the process that started this one."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end, daemon=True).start()
+    serve(path, port)
 
 
 def main() -> None:
-    """Serve on this machine's loopback address."""
-    import uvicorn
-
+    """Read the command line, and serve by so many processes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("file")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
-    os.environ["BLOCKLIST"] = os.path.abspath(options.file)
-    uvicorn.run(
-        "blocklist_service:from_environment", factory=True, app_dir=str(Path(__file__).parent),
-        port=options.port, workers=options.workers, log_level="warning",
-    )  # fmt: skip
+    for _ in range(options.workers - 1):
+        multiprocessing.Process(target=serve_with_parent, args=(options.file, options.port)).start()
+    serve(options.file, options.port)
 
 
 if __name__ == "__main__":
