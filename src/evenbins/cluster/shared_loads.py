@@ -301,11 +301,13 @@ class RedisLoads(_Loads):
         RingFullError, NoNodesError
             No node has room; none serves.
         """
-        node, release = self.take(ring, key, avoid=avoid)
-        try:
+        lease = self._new_lease()
+        try:  # from here on: a signal's handler may raise at any point
+            node = run(self._take(lease, ring, key, avoid))
+            self._watch()
             yield node
         finally:
-            release()
+            self._release(lease)
 
     def take(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> tuple[str, Callable[[], None]]:
         """Take a place until the function that comes with its node is called."""
