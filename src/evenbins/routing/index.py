@@ -5,8 +5,8 @@ the same order, and keeps as many per node, so it says what the node's cache say
 through one router. Nodes are small integers, and a set of nodes is an int with one bit for each of them: the
 holders of a whole prefix are the AND over its blocks.
 
-Memory: at most `capacity` entries per node, by estimate some 150 bytes each. A router needs no more of an index
-than `BlockIndex` says.
+Memory: at most `capacity` entries per node, by estimate some 150 bytes each. A router needs no more of an
+index than `BlockIndex` says.
 """
 
 from __future__ import annotations
