@@ -20,6 +20,12 @@ struct RouterObject {
   explicit RouterObject(const RouteRules& rules) : router(rules), hasher(rules.seed) {
     for (const char* reason : kReasons) reasons.emplace_back(nb::steal<nb::str>(PyUnicode_InternFromString(reason)));
   }
+  // Lines are fetched while the next blocks are converted.
+  void take(uint64_t digest, std::vector<uint64_t>& digests) const {
+    if (digests.size() < PrefixRouter::kAhead) router.prefetch(digest);
+    digests.push_back(digest);
+  }
+
   PrefixRouter router;
   Hasher hasher;
   std::vector<nb::object> names;  // by place
@@ -39,25 +45,28 @@ double work_of(PyObject* work) {
   return value;
 }
 
+// `with_int` of keys.hpp takes three times as long for the half of all digests that are above 2^63.
 bool digest_block(PyObject* block, const Hasher& hasher, uint64_t& out) {
-  if (PyLong_Check(block)) [[likely]] {
-    const unsigned long long value = PyLong_AsUnsignedLongLong(block);  // most digests are above 2^62
-    if (value != static_cast<unsigned long long>(-1) || !PyErr_Occurred()) {
-      out = hasher.integer(value, false);
-      return true;
-    }
-    PyErr_Clear();
-    return int_digest(block, hasher, out);
+  if (!PyLong_Check(block)) [[unlikely]] {
+    PyObject* number = index_of(block);
+    if (number == nullptr) return false;
+    const bool ok = int_digest(number, hasher, out);
+    Py_DECREF(number);
+    return ok;
   }
-  PyObject* number = index_of(block);
-  if (number == nullptr) return false;
-  const bool ok = int_digest(number, hasher, out);
-  Py_DECREF(number);
-  return ok;
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(block, &overflow);
+  if (overflow == 0)
+    out = hasher.integer(static_cast<uint64_t>(value), value < 0);
+  else if (overflow > 0 && _PyLong_NumBits(block) <= 64)
+    out = hasher.integer(PyLong_AsUnsignedLongLongMask(block), false);
+  else
+    return int_digest(block, hasher, out);  // which raises the error
+  return true;
 }
 
 // An array of 64-bit integers; false if it is another object, or another array.
-bool digest_array(PyObject* blocks, const Hasher& hasher, std::vector<uint64_t>& out) {
+bool digest_array(PyObject* blocks, const RouterObject& self, std::vector<uint64_t>& out) {
   if (!PyObject_TypeCheck(blocks, reinterpret_cast<PyTypeObject*>(types.ndarray))) return false;
   Py_buffer view;
   if (PyObject_GetBuffer(blocks, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT) < 0) {
@@ -71,15 +80,15 @@ bool digest_array(PyObject* blocks, const Hasher& hasher, std::vector<uint64_t>&
     const auto* words = static_cast<const uint64_t*>(view.buf);
     out.reserve(static_cast<size_t>(view.len) / 8);
     for (Py_ssize_t i = 0; i < view.len / 8; ++i)
-      out.push_back(hasher.integer(words[i], is_signed && static_cast<int64_t>(words[i]) < 0));
+      self.take(self.hasher.integer(words[i], is_signed && static_cast<int64_t>(words[i]) < 0), out);
   }
   PyBuffer_Release(&view);
   return fits;
 }
 
-std::vector<uint64_t> digests_of(PyObject* blocks, const Hasher& hasher) {
+std::vector<uint64_t> digests_of(PyObject* blocks, const RouterObject& self) {
   std::vector<uint64_t> digests;
-  if (digest_array(blocks, hasher, digests)) return digests;
+  if (digest_array(blocks, self, digests)) return digests;
   if (PyUnicode_Check(blocks) || PyBytes_Check(blocks) || PyByteArray_Check(blocks) || PyMemoryView_Check(blocks))
     refuse("blocks");
   PyObject* list = call_python([&] { return PySequence_Fast(blocks, "blocks"); });
@@ -89,16 +98,16 @@ std::vector<uint64_t> digests_of(PyObject* blocks, const Hasher& hasher) {
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); ++i) {  // __index__ may change the list
     const nb::object block = nb::borrow(PySequence_Fast_GET_ITEM(list, i));
     uint64_t digest = 0;
-    if (!digest_block(block.ptr(), hasher, digest)) throw nb::python_error();
-    digests.push_back(digest);
+    if (!digest_block(block.ptr(), self.hasher, digest)) throw nb::python_error();
+    self.take(digest, digests);
   }
   return digests;
 }
 
-nb::object route(RouterObject& self, nb::handle blocks, nb::handle work, const std::vector<uint32_t>& avoid,
-                 const std::vector<uint32_t>& probes) {
+nb::object route_among(RouterObject& self, nb::handle blocks, nb::handle work, const std::vector<uint32_t>& avoid,
+                       const std::vector<uint32_t>& probes) {
   const double amount = work_of(work.ptr());
-  const std::vector<uint64_t> digests = digests_of(blocks.ptr(), self.hasher);
+  const std::vector<uint64_t> digests = digests_of(blocks.ptr(), self);
   PrefixRouter& router = self.router;
   if (!router.can_route(avoid)) return nb::none();
   const Route found = router.route(digests.data(), digests.size(), amount, probes);
@@ -106,7 +115,13 @@ nb::object route(RouterObject& self, nb::handle blocks, nb::handle work, const s
                         found.load, router.id(found.place));
 }
 
+nb::object route(RouterObject& self, nb::handle blocks, nb::handle work) {
+  return route_among(self, blocks, work, {}, {});
+}
+
 }  // namespace
+
+#define EVENBINS_FOUND "tuple[str, int, str, float, int] | None"
 
 void bind_routing(nb::module_& m) {
   nb::class_<RouterObject>(m, "Router", "Decides for evenbins.routing.PrefixRouter.")
@@ -139,11 +154,15 @@ void bind_routing(nb::module_& m) {
       .def(
           "set_weight", [](RouterObject& self, uint32_t place, double weight) { self.router.set_weight(place, weight); },
           nb::arg("place"), nb::arg("weight"))
-      .def("route", &route, nb::arg("blocks").none(), nb::arg("work").none(), nb::arg("avoid"), nb::arg("probes"),
-           nb::sig("def route(self, blocks: object, work: object, avoid: Sequence[int], probes: Sequence[int]) -> "
-                   "tuple[str, int, str, float, int] | None"),
+      .def("route", &route, nb::arg("blocks").none(), nb::arg("work").none(),
+           nb::sig("def route(self, blocks: object, work: object) -> " EVENBINS_FOUND),
            "Return node, depth, reason, load and the node's id; None if no node serves. A TypeError means that `blocks` "
            "or `work` is wrong.")
+      .def("route_among", &route_among, nb::arg("blocks").none(), nb::arg("work").none(), nb::arg("avoid"),
+           nb::arg("probes"),
+           nb::sig("def route_among(self, blocks: object, work: object, avoid: Sequence[int], probes: Sequence[int]) "
+                   "-> " EVENBINS_FOUND),
+           "The same without some places; policy 0 takes the first of `probes` that is within the bound.")
       .def(
           "done", [](RouterObject& self, uint64_t id, double load) { self.router.done(id, load); }, nb::arg("id"),
           nb::arg("load"))

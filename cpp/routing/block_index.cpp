@@ -39,7 +39,7 @@ EVENBINS_INLINE uint32_t equal_slots(const uint32_t* slots, uint32_t wanted) {
 
 BlockIndex::BlockIndex(uint32_t nodes, uint64_t capacity)
     : capacity_(capacity),
-      step_blocks_(std::max<uint64_t>(capacity / kParts, 1)),
+      step_blocks_((capacity + kParts - 1) / kParts),
       line_count_(lines_for(nodes, capacity)),
       memory_(Bits::zeroed(line_count_ * sizeof(Line))),
       lines_(reinterpret_cast<Line*>(memory_.words())),
@@ -74,16 +74,16 @@ void BlockIndex::note(const uint64_t* digests, size_t n, uint32_t node) {
   sweep_for(clocks_[node]);
 }
 
-uint32_t* BlockIndex::find(Line* line, uint64_t digest, uint32_t wanted) const {
-  const auto in = [&](const Line* at) -> uint32_t* {
-    const uint32_t found = equal_slots<kAgeBits>(at->slots, wanted);
-    return found == 0 ? nullptr : const_cast<uint32_t*>(at->slots) + std::countr_zero(found);
+// The slot of a fingerprint and node; null if there is none.
+uint32_t* BlockIndex::find(Line* line, uint32_t wanted) {
+  const auto in = [&](Line& at) -> uint32_t* {
+    const uint32_t found = equal_slots<kAgeBits>(at.slots, wanted);
+    return found == 0 ? nullptr : at.slots + std::countr_zero(found);
   };
-  if (uint32_t* slot = in(line); slot != nullptr) return slot;
-  if (uint32_t* slot = in(second_line(digest)); slot != nullptr) return slot;
-  for (uint32_t chain = line->chain; chain != 0; chain = more_[chain - 1].chain)
-    if (uint32_t* slot = in(&more_[chain - 1]); slot != nullptr) return slot;
-  return nullptr;
+  uint32_t* slot = in(*line);
+  if (slot == nullptr && line->has_spilled()) slot = in(*other_line(line, wanted >> kNodeBits));
+  for (uint32_t at = line->chain(); slot == nullptr && at != 0; at = more_[at - 1].chain()) slot = in(more_[at - 1]);
+  return slot;
 }
 
 void BlockIndex::note_one(uint64_t digest, uint32_t node) {
@@ -91,7 +91,7 @@ void BlockIndex::note_one(uint64_t digest, uint32_t node) {
   if (clock.count[Clock::age(clock.step)] >= step_blocks_) begin_step(node);
   const uint32_t now = Clock::age(clock.step);
   const uint32_t wanted = fingerprint_of(digest) << kNodeBits | node, slot = wanted << kAgeBits | now;
-  if (uint32_t* held = find(first_line(digest), digest, wanted); held != nullptr) {
+  if (uint32_t* held = find(first_line(digest), wanted); held != nullptr) {
     if (is_live(*held)) {
       --clock.count[*held & kAges];
       --clock.total;
@@ -107,38 +107,40 @@ void BlockIndex::note_one(uint64_t digest, uint32_t node) {
 
 void BlockIndex::insert(uint64_t digest, uint32_t slot) {
   Line *const first = first_line(digest), *const second = other_line(first, fingerprint_of(digest));
+  const auto put = [&](Line* line, uint32_t none) {
+    if (none == 0) return false;
+    line->slots[std::countr_zero(none)] = slot;
+    if (line != first) first->link |= 1;
+    return true;
+  };
   for (Line* line : {first, second})
-    if (const uint32_t none = equal_slots<0>(line->slots, 0); none != 0) {
-      line->slots[std::countr_zero(none)] = slot;
-      return;
-    }
+    if (put(line, equal_slots<0>(line->slots, 0))) return;
   for (Line* line : {first, second})
-    if (const uint32_t none = clear_dead(*line); none != 0) {
-      line->slots[std::countr_zero(none)] = slot;
-      return;
-    }
-  insert_into_full(first, second, slot);
-}
-
-void BlockIndex::insert_into_full(Line* first, Line* second, uint32_t slot) {
+    if (put(line, clear_dead(*line))) return;
   for (Line* line : {first, second})
-    for (uint32_t& moved : line->slots) {
-      Line* to = other_line(line, moved >> kPayloadBits);
-      const uint32_t none = clear_dead(*to);
-      if (none == 0) continue;
-      to->slots[std::countr_zero(none)] = moved;
-      moved = slot;
-      return;
-    }
-  uint32_t at = first->chain;
-  while (at != 0 && clear_dead(more_[at - 1]) == 0) at = more_[at - 1].chain;
+    if (put(line, make_room(*line))) return;
+  uint32_t at = first->chain();
+  while (at != 0 && clear_dead(more_[at - 1]) == 0) at = more_[at - 1].chain();
   if (at == 0) {
     at = new_line();
-    more_[at - 1].chain = first->chain;
-    first->chain = at;
+    more_[at - 1].set_chain(first->chain());
+    first->set_chain(at);
   }
   Line& line = more_[at - 1];
   line.slots[std::countr_zero(equal_slots<0>(line.slots, 0))] = slot;
+}
+
+// Moves an entry of a full line to its other line. Returns the bit of its slot; 0 if none can move.
+uint32_t BlockIndex::make_room(Line& line) {
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    Line* to = other_line(&line, line.slots[i] >> kPayloadBits);
+    const uint32_t none = clear_dead(*to);
+    if (none == 0) continue;
+    to->slots[std::countr_zero(none)] = line.slots[i];
+    line.link |= 1;
+    return 1u << i;
+  }
+  return 0;
 }
 
 void BlockIndex::expire_oldest(uint32_t node) {
@@ -178,36 +180,36 @@ void BlockIndex::sweep_to(uint64_t end) {
 
 void BlockIndex::sweep(Line& line) {
   clear_dead(line);
-  if (line.chain != 0) [[unlikely]]
+  if (line.chain() != 0) [[unlikely]]
     sweep_chain(line);
 }
 
 // Moves the live entries of a chain as far to its front as they fit, and gives back the lines that are left over.
 void BlockIndex::sweep_chain(Line& line) {
   std::vector<uint32_t> kept;
-  for (uint32_t at = line.chain; at != 0; at = more_[at - 1].chain)
+  for (uint32_t at = line.chain(); at != 0; at = more_[at - 1].chain())
     for (const uint32_t slot : more_[at - 1].slots)
       if (is_live(slot)) kept.push_back(slot);
-  Line* to = &line;
+  const auto take = [&] {
+    if (kept.empty()) return 0u;
+    const uint32_t slot = kept.back();
+    kept.pop_back();
+    return slot;
+  };
   for (uint32_t& slot : line.slots)
-    if (slot == 0 && !kept.empty()) {
-      slot = kept.back();
-      kept.pop_back();
-    }
+    if (slot == 0) slot = take();
+  Line* last = &line;
   while (!kept.empty()) {
-    to = &more_[to->chain - 1];
-    for (uint32_t& slot : to->slots) {
-      slot = kept.empty() ? 0 : kept.back();
-      if (!kept.empty()) kept.pop_back();
-    }
+    last = &more_[last->chain() - 1];
+    for (uint32_t& slot : last->slots) slot = take();
   }
-  uint32_t at = to->chain;
-  to->chain = 0;
+  uint32_t at = last->chain();
+  last->set_chain(0);
   while (at != 0) {
     Line& gone = more_[at - 1];
-    const uint32_t next = gone.chain;
+    const uint32_t next = gone.chain();
     gone = Line{};
-    gone.chain = free_;
+    gone.set_chain(free_);
     free_ = at;
     at = next;
   }
@@ -220,8 +222,8 @@ uint32_t BlockIndex::new_line() {
     return static_cast<uint32_t>(more_.size());
   }
   const uint32_t at = free_;
-  free_ = more_[at - 1].chain;
-  more_[at - 1].chain = 0;
+  free_ = more_[at - 1].chain();
+  more_[at - 1].set_chain(0);
   return at;
 }
 

@@ -105,24 +105,21 @@ void PrefixRouter::done(uint64_t id, double load) {
 
 // How many first blocks each candidate holds.
 void PrefixRouter::find_depths(const uint64_t* digests, size_t n) {
-  constexpr size_t kAhead = 32;
   std::fill(active_.begin(), active_.end(), 0);
   for (const uint32_t place : candidates_) {
     Node& node = nodes_[place];
     node.depth = 0;
     active_[node.index] |= uint64_t{1} << node.number;
   }
-  const auto prefetch = [&](size_t i) {
-    for (const auto& index : indexes_) index->prefetch(digests[i]);
-  };
-  for (size_t i = 0; i < std::min(n, kAhead); ++i) prefetch(i);
   const auto set_depths = [&](size_t index, uint64_t numbers, size_t depth) {
     for (; numbers != 0; numbers &= numbers - 1)
       nodes_[places_[index][static_cast<size_t>(std::countr_zero(numbers))]].depth = static_cast<uint32_t>(depth);
   };
+  for (size_t i = 0; i < std::min(n, kAhead / 2); ++i) prefetch_more(digests[i]);
   bool any = true;
   for (size_t i = 0; i < n; ++i) {
-    if (i + kAhead < n) prefetch(i + kAhead);
+    if (i + kAhead < n) prefetch(digests[i + kAhead]);
+    if (i + kAhead / 2 < n) prefetch_more(digests[i + kAhead / 2]);
     if (!any) continue;
     any = false;
     for (size_t index = 0; index < indexes_.size(); ++index) {

@@ -18,7 +18,7 @@ class StepCache:
     """The blocks of one node: LRU, in steps of a 32nd of the capacity."""
 
     def __init__(self, capacity: int) -> None:
-        self.capacity, self.step_blocks = capacity, max(capacity // PARTS, 1)
+        self.capacity, self.step_blocks = capacity, -(-capacity // PARTS)
         self.steps: dict[int, int] = {}  # of each block
         self.count = {0: 0}  # blocks of each step that has not expired, the oldest first
         self.total = 0

@@ -1,12 +1,13 @@
 // Which of up to 64 nodes was sent which block: four bytes for a block at a node, expiring as the nodes' LRU caches do.
 //
-//     slot   | fingerprint 19 | node 6 | age 7 |       0: none         line   | slot × 15 | chain |     64 bytes
+//     slot   | fingerprint 19 | node 6 | age 7 |       0: none         line   | slot × 15 | link |      64 bytes
 //
 // A block has two lines, each of which is known from the other and the fingerprint (Fan et al., Cuckoo Filter, CoNEXT
-// 2014). An entry goes into the one with fewer live entries. If both are full, one of their entries moves to its other
-// line; if none can, a chain of more lines behind the block's first one takes it: so a block may be at every node. A block
-// that is not there is found with a chance of 2^-19 for each live entry of its lines, 5.7e-5 in all; then a request goes
-// to the wrong node, and nothing else happens.
+// 2014). An entry goes into the first one that has room. If neither has, one of their entries moves to its other line; if
+// none can, a chain of more lines behind the block's first one takes it: so a block may be at every node. A line from which
+// an entry went elsewhere says so for ever, so that as long as the index is not nearly full a block costs one line. A block
+// that is not there is found with a chance of 2^-19 for each live entry of its lines, 5.7e-5 in all; then a request goes to
+// the wrong node, and nothing else happens.
 //
 // Ages. A node counts steps. A block that it is sent gets the present step, which ends when it has capacity / 32 blocks.
 // A step knows how many blocks it still has, so the node knows how many are more recent than any step: when it has more
@@ -41,19 +42,20 @@ class BlockIndex {
 
   // The nodes that hold a block, as bits.
   uint64_t holders(uint64_t digest) const {
-    uint64_t nodes = 0;
     const uint32_t fingerprint = fingerprint_of(digest);
     const Line* line = first_line(digest);
-    nodes |= holders_in(*line, fingerprint) | holders_in(*second_line(digest), fingerprint);
-    while (line->chain != 0) [[unlikely]] {
-      line = &more_[line->chain - 1];
-      nodes |= holders_in(*line, fingerprint);
-    }
+    uint64_t nodes = holders_in(*line, fingerprint);
+    if (line->link == 0) return nodes;
+    if (line->has_spilled()) nodes |= holders_in(*other_line(line, fingerprint), fingerprint);
+    for (uint32_t at = line->chain(); at != 0; at = more_[at - 1].chain())
+      nodes |= holders_in(more_[at - 1], fingerprint);
     return nodes;
   }
-  void prefetch(uint64_t digest) const {
-    __builtin_prefetch(first_line(digest), 1);
-    __builtin_prefetch(second_line(digest), 1);
+  // A block's first line; and then its second one, if that is needed.
+  void prefetch(uint64_t digest) const { __builtin_prefetch(first_line(digest), 1); }
+  void prefetch_more(uint64_t digest) const {
+    const Line* line = first_line(digest);
+    if (line->has_spilled()) __builtin_prefetch(other_line(line, fingerprint_of(digest)), 1);
   }
 
   // Makes blocks the most recently used ones of a node, the first one last.
@@ -75,7 +77,11 @@ class BlockIndex {
 
   struct alignas(64) Line {
     uint32_t slots[kSlots];
-    uint32_t chain;  // the next line in `more_`, from 1; 0: none
+    uint32_t link;  // two times the next line in `more_`, from 1 (0: none); and 1 if it has spilled
+    // Whether entries whose first line this is may be in their second line.
+    bool has_spilled() const { return (link & 1) != 0; }
+    uint32_t chain() const { return link >> 1; }
+    void set_chain(uint32_t next) { link = next << 1 | (link & 1); }
   };
   struct Clock {
     uint64_t step = 0, oldest = 0, turn = 0, total = 0;  // turn: the step when this turn of the sweep began
@@ -85,7 +91,6 @@ class BlockIndex {
 
   static uint32_t fingerprint_of(uint64_t digest) { return static_cast<uint32_t>(digest) >> kPayloadBits; }
   Line* first_line(uint64_t digest) const { return lines_ + mulhi(digest, line_count_); }
-  Line* second_line(uint64_t digest) const { return other_line(first_line(digest), fingerprint_of(digest)); }
   // Of the two lines of a fingerprint the one that `line` is not; the same rule leads back.
   Line* other_line(const Line* line, uint32_t fingerprint) const {
     const uint64_t sum = mulhi(fingerprint * kPhi, line_count_), at = static_cast<uint64_t>(line - lines_);
@@ -98,10 +103,10 @@ class BlockIndex {
   void set_live(uint32_t node, uint32_t age, bool live);
   uint32_t clear_dead(Line& line);
   uint64_t holders_in(const Line& line, uint32_t fingerprint) const;
-  uint32_t* find(Line* line, uint64_t digest, uint32_t wanted) const;
+  uint32_t* find(Line* line, uint32_t wanted);
   void note_one(uint64_t digest, uint32_t node);
   void insert(uint64_t digest, uint32_t slot);
-  void insert_into_full(Line* first, Line* second, uint32_t slot);
+  uint32_t make_room(Line& line);
   void expire_oldest(uint32_t node);
   void begin_step(uint32_t node);
   void sweep_for(const Clock& clock);
@@ -114,7 +119,7 @@ class BlockIndex {
   Bits memory_;
   Line* lines_;
   std::vector<Line> more_;            // lines of chains
-  uint32_t free_ = 0;                 // those that are not in use, linked by `chain`
+  uint32_t free_ = 0;                 // those that are not in use, linked as chains are
   uint64_t swept_ = 0;                // lines, in this turn
   uint64_t used_ = 0;                 // nodes, as bits
   uint32_t nodes_;

@@ -50,6 +50,12 @@ class PrefixRouter {
   void set_serving(uint32_t place, bool serves);
   void set_weight(uint32_t place, double weight) { nodes_[place].weight = weight; }
 
+  // The first lines of a block: of the first kAhead blocks before `route`, which does it for the others.
+  static constexpr size_t kAhead = 64;
+  void prefetch(uint64_t digest) const {
+    for (const auto& index : indexes_) index->prefetch(digest);
+  }
+
   // Whether a node can be chosen if these are not to be.
   bool can_route(const std::vector<uint32_t>& avoid);
   // The choice for a chain of blocks; can_route(avoid) has been called, and said yes. `probes` are the nodes of a request
@@ -81,6 +87,9 @@ class PrefixRouter {
   void find_depths(const uint64_t* digests, size_t n);
   uint32_t candidate(size_t i) const { return candidates_[i < candidates_.size() ? i : i - candidates_.size()]; }
   size_t first_candidate() const;
+  void prefetch_more(uint64_t digest) const {
+    for (const auto& index : indexes_) index->prefetch_more(digest);
+  }
   bool is_within_bound(const Node& node, double work) const;
   uint32_t least_loaded(uint32_t depth) const;
   Route choose(size_t n, double work, const std::vector<uint32_t>& probes) const;

@@ -155,16 +155,17 @@ class PrefixRouter:
         cache_blocks: int = 16_384, hash_blocks: int = 2, load: str = "work", ties: str = "spread",
         weights: Weights | None = None, seed: int = 0,
     ) -> None:  # fmt: skip
-        self._policy = arguments.one_of("policy", policy, _POLICIES, "Leave it out for 'prefix'")
+        policy = arguments.one_of("policy", policy, _POLICIES, "Leave it out for 'prefix'")
         load = arguments.one_of("load", load, ("work", "requests"), "Leave it out for 'work'")
         ties = arguments.one_of("ties", ties, ("spread", "first"), "Leave it out for 'spread'")
         cache_blocks = arguments.integer(
             "cache_blocks", cache_blocks, 1, 2**40, "Pass the blocks that fit into a replica's cache"
         )
-        self._hash_blocks = arguments.integer("hash_blocks", hash_blocks, 1, 2**40, "Leave it out for 2")
+        hash_blocks = arguments.integer("hash_blocks", hash_blocks, 1, 2**40, "Leave it out for 2")
+        self._hash_blocks = hash_blocks if policy == "hash" else 0
         self._ring = HashRing(nodes, epsilon=epsilon, weights=weights, seed=seed)  # checks them, too
         self._core = _core.Router(
-            _POLICIES.index(self._policy), float(epsilon), cache_blocks, load == "requests", ties == "spread",
+            _POLICIES.index(policy), float(epsilon), cache_blocks, load == "requests", ties == "spread",
             self._ring.seed,
         )  # fmt: skip
         weights_by_name = self._ring.weights
@@ -197,14 +198,14 @@ class PrefixRouter:
         TypeError, ValueError
             An argument is of the wrong type or outside its range.
         """
-        if isinstance(avoid, str):
+        if avoid and isinstance(avoid, str):
             raise arguments.type_error("avoid", "several names", avoid, f"Pass [{avoid!r}]")
         try:
-            if avoid or self._policy == "hash":
+            if avoid or self._hash_blocks:
                 work = _checked_work(work)
                 found = self._route_among(blocks, work, avoid)
             else:
-                found = self._core.route(blocks, work, (), ())
+                found = self._core.route(blocks, work)
         except TypeError as error:  # a KeyRangeError, too
             number = _checked_work(work)
             if type(work) not in (float, int):
@@ -219,14 +220,14 @@ class PrefixRouter:
     ) -> tuple[str, int, str, float, int] | None:
         with self._lock:
             probes: list[int] = []
-            if self._policy == "hash":
+            if self._hash_blocks:
                 blocks = _as_sequence(blocks)
                 if len(blocks):
                     key = operator.index(blocks[min(self._hash_blocks, len(blocks)) - 1])
                     names = self._ring.candidates(key) if self._core.serving else ()
                     probes = [self._places[name] for name in names if name not in avoid]
             places = [self._places[name] for name in avoid if name in self._places]
-            return self._core.route(blocks, work, places, probes)
+            return self._core.route_among(blocks, work, places, probes)
 
     def done(self, choice: Choice) -> None:
         """Take a request's work off its node; a second call for the same choice does nothing.
