@@ -1,4 +1,4 @@
-"""Measure `PrefixRouter.route` from Python: microseconds per request of 32 blocks over 64 replicas, bytes per entry.
+"""Measure `PrefixRouter`: microseconds per request of 32 blocks over 64 replicas, and bytes per entry.
 
     python tools/prefix_speed.py
 
@@ -6,8 +6,8 @@
     full       the same while the index is full: a million entries
     new        lists: prompts that nobody has seen, into the full index, where each evicts 32 blocks
 
-A request is `route` of a list, as `blocks_of` returns it, and `done`; the second figure is of an array instead of
-a list. Times are the thread's own (a busy machine disturbs them less), the best of several rounds.
+A request is `route` of a list, as `blocks_of` returns it, and `done`; the second figure is for an array in
+place of the list. Times are the thread's own (a busy machine disturbs them less), the best of several rounds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def measure(policy: str, cache_blocks: int, rounds: int, rng: np.random.Generato
 
 def main() -> None:
     """Measure the two policies that have an index."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cache-blocks", type=int, default=16_384, help="blocks of each replica")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of which the best counts")
     options = parser.parse_args()

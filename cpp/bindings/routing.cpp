@@ -129,8 +129,8 @@ void bind_routing(nb::module_& m) {
           "__init__",
           [](RouterObject* self, uint8_t policy, double epsilon, uint64_t cache_blocks, bool counts_requests,
              bool spreads, uint64_t seed) {
-            new (self) RouterObject({static_cast<RoutePolicy>(policy), 1 + epsilon, cache_blocks, counts_requests,
-                                     spreads, seed});
+            new (self) RouterObject(
+                {static_cast<RoutePolicy>(policy), 1 + epsilon, cache_blocks, counts_requests, spreads, seed});
           },
           nb::arg("policy"), nb::arg("epsilon"), nb::arg("cache_blocks"), nb::arg("counts_requests"),
           nb::arg("spreads"), nb::arg("seed"))
@@ -152,12 +152,14 @@ void bind_routing(nb::module_& m) {
           "set_serving", [](RouterObject& self, uint32_t place, bool on) { self.router.set_serving(place, on); },
           nb::arg("place"), nb::arg("serves"))
       .def(
-          "set_weight", [](RouterObject& self, uint32_t place, double weight) { self.router.set_weight(place, weight); },
+          "set_weight",
+          [](RouterObject& self, uint32_t place, double weight) { self.router.set_weight(place, weight); },
           nb::arg("place"), nb::arg("weight"))
-      .def("route", &route, nb::arg("blocks").none(), nb::arg("work").none(),
-           nb::sig("def route(self, blocks: object, work: object) -> " EVENBINS_FOUND),
-           "Return node, depth, reason, load and the node's id; None if no node serves. A TypeError means that `blocks` "
-           "or `work` is wrong.")
+      .def(
+          "route", &route, nb::arg("blocks").none(), nb::arg("work").none(),
+          nb::sig("def route(self, blocks: object, work: object) -> " EVENBINS_FOUND),
+          "Return node, depth, reason, load and the node's id; None if no node serves. A TypeError means that `blocks` "
+          "or `work` is wrong.")
       .def("route_among", &route_among, nb::arg("blocks").none(), nb::arg("work").none(), nb::arg("avoid"),
            nb::arg("probes"),
            nb::sig("def route_among(self, blocks: object, work: object, avoid: Sequence[int], probes: Sequence[int]) "

@@ -191,9 +191,9 @@ Route PrefixRouter::choose(size_t n, double work, const std::vector<uint32_t>& p
       }
     }
     return {best, 0,
-            deepest == 0                     ? RouteReason::fresh
+            deepest == 0                    ? RouteReason::fresh
             : nodes_[best].depth == deepest ? RouteReason::prefix
-                                             : RouteReason::load,
+                                            : RouteReason::load,
             0};
   }
   if (deepest > 0) {

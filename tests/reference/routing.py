@@ -1,7 +1,7 @@
 """The twin of `evenbins.routing.PrefixRouter`: its index with one dict per node, its policies by loops.
 
-It makes the same choices to the last bit, because sums and quotients are formed in the same order, as long as no
-two blocks have the same fingerprint: the compiled index (cpp/include/evenbins/block_index.hpp) has 19 bits of them.
+It makes the same choices to the last bit, because sums and quotients are formed in the same order, as long as
+no two blocks have the same fingerprint: the index (cpp/include/evenbins/block_index.hpp) keeps 19 bits.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class Router:
 
     def __init__(
         self, weights: dict[str, float], *, policy: str, cache_blocks: int, requests: bool = False,
-        spread: bool = True, seed: int = 0, epsilon: float = 0.25, cache: type[StepCache | LruCache] = StepCache,
+        spread: bool = True, seed: int = 0, epsilon: float = 0.25,
+        cache: type[StepCache | LruCache] = StepCache,
     ) -> None:  # fmt: skip
         self.policy, self.cache_blocks, self.requests, self.spread = policy, cache_blocks, requests, spread
         self.seed, self.rate, self.routed, self.cache = seed, 1 + epsilon, 0, cache

@@ -118,10 +118,10 @@ class BlockIndex {
   uint64_t capacity_, step_blocks_, line_count_;
   Bits memory_;
   Line* lines_;
-  std::vector<Line> more_;            // lines of chains
-  uint32_t free_ = 0;                 // those that are not in use, linked as chains are
-  uint64_t swept_ = 0;                // lines, in this turn
-  uint64_t used_ = 0;                 // nodes, as bits
+  std::vector<Line> more_;  // lines of chains
+  uint32_t free_ = 0;       // those that are not in use, linked as chains are
+  uint64_t swept_ = 0;      // lines, in this turn
+  uint64_t used_ = 0;       // nodes, as bits
   uint32_t nodes_;
   std::vector<Clock> clocks_;
   std::array<uint64_t, (size_t{kMostNodes} << kAgeBits) / 64> live_ = {};  // one bit for each age of each node

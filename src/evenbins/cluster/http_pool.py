@@ -29,7 +29,7 @@ from evenbins.cluster.http_config import RouterConfig
 from evenbins.cluster.http_keys import RequestKey
 from evenbins.cluster.http_upstreams import Upstream
 from evenbins.rings import HashRing, Lease, NoNodesError, RingFullError
-from evenbins.routing.router import Choice, PrefixRouter
+from evenbins.routing.router import PrefixRouter
 
 __all__ = ["Place", "Pool", "QueueFullError"]
 

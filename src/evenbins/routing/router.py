@@ -21,11 +21,11 @@ overflows while others have room. "spread" begins at another node for every requ
 compares them on a trace. Tried on that trace, for "prefix", and dropped: to look for shallower holders within
 the bound when the deepest are above it (0.275 of the blocks were found instead of 0.297).
 
-The index and the decisions are compiled: cpp/include/evenbins/prefix_router.hpp and block_index.hpp. An entry
-of the index takes four bytes and lines are filled to nine tenths: with a million entries it has 4.8 bytes per
-entry, replica and age included. It is allocated for `cache_blocks` per node when a node is added. A block that
-a node does not hold is found there with a chance of at most 5.7e-5 per 64 nodes; then one request goes to the
-wrong node.
+The index and the decisions are compiled: cpp/include/evenbins/block_index.hpp and prefix_router.hpp. An entry
+of the index takes four bytes, replica and age included, and the index is nine tenths full when all nodes hold
+`cache_blocks`: 4.8 bytes per entry. Memory is allocated when nodes are added. It is LRU in steps of a 32nd of
+`cache_blocks`. A block that nobody holds is found with a chance of at most 5.7e-5 for each 64 nodes; then
+one request goes to the wrong node.
 
 Threads: any number. A decision is one step under the interpreter's lock; nothing waits or does I/O, so
 coroutines may call everything. The same calls in the same order with the same seed make the same choices.
@@ -176,7 +176,11 @@ class PrefixRouter:
     # --- requests -------------------------------------------------------------------------------------------
 
     def route(
-        self, blocks: Sequence[int] | npt.NDArray[np.integer], work: float = 1.0, *, avoid: Collection[str] = ()
+        self,
+        blocks: Sequence[int] | npt.NDArray[np.integer],
+        work: float = 1.0,
+        *,
+        avoid: Collection[str] = (),
     ) -> Choice:
         """Choose the node of a request, and count its work there until `done`; O(blocks + nodes).
 
