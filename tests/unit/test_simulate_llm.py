@@ -16,7 +16,7 @@ from evenbins import cli
 from evenbins.routing import router as routing
 from evenbins.study.commands import simulate_llm
 from evenbins.study.commands.simulate import simulate
-from evenbins.study.llm import FURTHER, POLICIES, LlmRequest, read_requests, replay_llm
+from evenbins.study.llm import FURTHER, PEERS, POLICIES, LlmRequest, read_requests, replay_llm
 from evenbins.study.traces import TraceError
 
 SMALL = ["--replicas", 4, "--cache-blocks", 60]
@@ -73,7 +73,7 @@ def test_the_model_by_hand() -> None:
         LlmRequest(9.0, 1500, 5, (1, 2, 3)),  # waits 0.1; finds 1 and 2; 476 tokens
         LlmRequest(20.0, 900, 5, (1, 2)),  # all is there, and 1024 tokens are more than it has
     ]
-    for policy in (*POLICIES, *FURTHER)[1:]:
+    for policy in (*POLICIES, *FURTHER, *PEERS)[1:]:
         report = replay_llm(
             requests, replicas=1, cache_blocks=3, tokens_per_second=1000, policies=["global", policy]
         )
@@ -154,6 +154,7 @@ def test_the_conversation_trace() -> None:
 def test_the_table_and_the_json(trace: Path) -> None:
     assert simulate_llm._POLICIES == POLICIES
     assert simulate_llm._FURTHER == FURTHER
+    assert simulate_llm._PEERS == PEERS
     report = replay_llm(read_requests(trace), replicas=4, cache_blocks=60, name="chats.jsonl")
     status, out, err = run("--trace", trace, *SMALL)
     assert (status, out, err) == (0, f"{report}\n", "")
@@ -177,6 +178,8 @@ def test_options_reach_the_replay(trace: Path) -> None:
     assert json.loads(out) == report.to_dict()
     out = run("--trace", trace, *SMALL, "--all", "--json")[1]
     assert [row["policy"] for row in json.loads(out)["rows"]] == [*POLICIES, *FURTHER]
+    out = run("--trace", trace, *SMALL, "--peers", "--requests", 50, "--json")[1]
+    assert [row["policy"] for row in json.loads(out)["rows"]] == [*POLICIES, *PEERS]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -249,7 +252,8 @@ def test_what_cannot_be_replayed(trace: Path, tmp_path: Path) -> None:
         (["--trace", trace, "--epsilon", -1], "--epsilon"),
         (["--trace", trace, "--tokens-per-second", 0], "--tokens-per-second"),
         (["--trace", trace, "--policy", "random"], "random"),
-        (["--trace", trace, "--policy", "hash", "--all"], "exclude each other"),
+        (["--trace", trace, "--policy", "hash", "--all"], "--policy excludes"),
+        (["--trace", trace, "--policy", "hash", "--peers"], "--policy excludes"),
         (["--trace", trace, "--plot", tmp_path / "p.gif"], ".svg or .png"),
         (["--trace", trace, "--plot", tmp_path / "no" / "p.svg"], "no such folder"),
     ]:
