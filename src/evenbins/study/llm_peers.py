@@ -147,67 +147,69 @@ class _Kubeai(_Hashed):
         return not total or self.loads[replica] + 1 <= self._factor * (total + 1) / len(self.loads)
 
 
-class _Sglang(Peer):
+class _Indexed(Peer):
+    """What was sent to each replica, the last `size` blocks of it."""
+
+    def __init__(self, setting: PeerSetting, size: float) -> None:
+        super().__init__(setting)
+        self.lists = [BlockCache(size) for _ in range(setting.replicas)]
+        self._seed, self._count = setting.seed, 0
+
+    def pick(self, blocks: Sequence[int], tokens: int) -> int:
+        best = self._best(blocks, tokens, [each.depth(blocks) for each in self.lists])
+        replica = best[splitmix(self._seed, self._count) % len(best)]
+        self._count += 1
+        self.lists[replica].use(blocks)
+        return replica
+
+    @abstractmethod
+    def _best(self, blocks: Sequence[int], tokens: int, depths: list[int]) -> list[int]:
+        """Return the replicas of which any will do; `depths` are the first blocks that each was sent."""
+
+
+class _Sglang(_Indexed):
     """Requests in flight may differ by `gap` or by a factor of 1.5; beyond both only they count."""
 
     def __init__(self, setting: PeerSetting, gap: int = 64) -> None:
-        super().__init__(setting)
+        super().__init__(setting, _TREE_CHARS / (_TOKEN_CHARS * setting.block_tokens))
         self._block_tokens, self._gap = setting.block_tokens, gap
-        size = _TREE_CHARS / (_TOKEN_CHARS * setting.block_tokens)
-        self.trees = [BlockCache(size) for _ in range(setting.replicas)]
 
-    def pick(self, blocks: Sequence[int], tokens: int) -> int:
+    def _best(self, blocks: Sequence[int], tokens: int, depths: list[int]) -> list[int]:
         most, least = max(self.loads), min(self.loads)
         if most - least > self._gap and most > 1.5 * least:
-            replica = self.loads.index(least)
-        else:
-            depths = [tree.depth(blocks) for tree in self.trees]
-            deepest = max(depths)
-            if deepest * self._block_tokens > 0.3 * tokens:
-                replica = depths.index(deepest)
-            else:
-                replica = min(range(len(depths)), key=lambda each: len(self.trees[each]))
-        self.trees[replica].use(blocks)
-        return replica
+            return [self.loads.index(least)]
+        deepest = max(depths)
+        if deepest * self._block_tokens > 0.3 * tokens:
+            return [depths.index(deepest)]
+        return [min(range(len(depths)), key=lambda replica: len(self.lists[replica]))]
 
 
-class _ProductionStack(Peer):
+class _ProductionStack(_Indexed):
     """Any of the replicas that have the longest prefix: of all that ever was sent to them."""
 
     def __init__(self, setting: PeerSetting) -> None:
-        super().__init__(setting)
-        self._trees = [BlockCache(math.inf) for _ in range(setting.replicas)]
-        self._seed, self._count = setting.seed, 0
+        super().__init__(setting, math.inf)
 
-    def pick(self, blocks: Sequence[int], tokens: int) -> int:
-        depths = [tree.depth(blocks) for tree in self._trees]
-        deepest = [replica for replica, depth in enumerate(depths) if depth == max(depths)]
-        replica = deepest[splitmix(self._seed, self._count) % len(deepest)]
-        self._count += 1
-        self._trees[replica].use(blocks)
-        return replica
+    def _best(self, blocks: Sequence[int], tokens: int, depths: list[int]) -> list[int]:
+        return _maxima(depths)
 
 
-class _LlmD(Peer):
+class _LlmD(_Indexed):
     """The highest sum of scores from 0 to 1: of the prefix (3 times) and of the queue (twice)."""
 
     def __init__(self, setting: PeerSetting) -> None:
-        super().__init__(setting)
-        self._lists = [BlockCache(setting.cache_blocks) for _ in range(setting.replicas)]
-        self._seed, self._count = setting.seed, 0
+        super().__init__(setting, setting.cache_blocks)
 
-    def pick(self, blocks: Sequence[int], tokens: int) -> int:
+    def _best(self, blocks: Sequence[int], tokens: int, depths: list[int]) -> list[int]:
         longest, shortest = max(self.queues), min(self.queues)
-        scores = []
-        for replica, queue in enumerate(self.queues):
-            found = self._lists[replica].depth(blocks) / len(blocks) if blocks else 0.0
-            free = (longest - queue) / (longest - shortest) if longest > shortest else 1.0
-            scores.append(3 * found + 2 * free)
-        best = [replica for replica, score in enumerate(scores) if score == max(scores)]
-        replica = best[splitmix(self._seed, self._count) % len(best)]
-        self._count += 1
-        self._lists[replica].use(blocks)
-        return replica
+        free = [(longest - queue) / ((longest - shortest) or 1) for queue in self.queues]
+        found = [depth / max(len(blocks), 1) for depth in depths]
+        return _maxima([3 * part + 2 * queue for part, queue in zip(found, free, strict=True)])
+
+
+def _maxima(scores: Sequence[float]) -> list[int]:
+    most = max(scores)
+    return [replica for replica, score in enumerate(scores) if score == most]
 
 
 _MAKERS: dict[str, Callable[[PeerSetting], Peer]] = {

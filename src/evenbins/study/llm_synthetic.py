@@ -48,8 +48,8 @@ def synthetic_requests(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is of the wrong type or outside its range.
+    ValueError
+        If there is no such mean or number; TypeError if it is none.
 
     Examples
     --------
