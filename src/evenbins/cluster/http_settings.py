@@ -149,7 +149,8 @@ def settings_from(options: Mapping[str, Any]) -> Settings:
                 raise arguments.unmet(name, f": {error}") from None
     config = RouterConfig(weights=weights, admin_token=_token(server.admin_token_file), **router)
     if server.workers > 1 and config.policy != "hash":
-        raise arguments.unmet("workers", f" must be 1 with policy {config.policy!r}: prefixes are not shared")
+        rule = f" must be 1 with policy {config.policy!r}; got {server.workers}"
+        raise arguments.unmet("workers", f"{rule}: each worker would know only its own prefixes; use 'hash'")
     return Settings(config, server)
 
 

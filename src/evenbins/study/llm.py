@@ -20,6 +20,7 @@ time per token. It slows no prefill; it is how long a request is in flight, for 
     "prefix-requests"  as "prefix", bounded by requests in flight
     "prefix-spread", "score-spread"      with PrefixRouter's default for ties; all others take the first node
     "session"          as "hash" without a bound: a ring of sessions
+    "prefix-split-2", "-4", "score-split-2", "-4"    with the index split over workers: llm_split.py
 
 All but the first three are `evenbins.routing.PrefixRouter` itself. The rules of other projects are in
 llm_peers.py; "session" is one of them, too. PrefixRouter hears of a request's end when it comes, so that for
@@ -43,6 +44,7 @@ from evenbins._arguments import seed as checked_seed
 from evenbins.routing.router import Choice, PrefixRouter
 from evenbins.study.compressed_files import CompressedError, open_named
 from evenbins.study.llm_peers import RULES, BlockCache, PeerSetting, make_peer
+from evenbins.study.llm_split import SPLIT, SplitRouter
 from evenbins.study.traces import TraceError
 
 __all__ = ["FURTHER", "PEERS", "POLICIES", "LlmReport", "LlmRequest", "LlmRow", "read_requests", "replay_llm"]
@@ -312,7 +314,7 @@ def replay_llm(
     replicas, cache_blocks
         How many replicas, and how many blocks the cache of each holds.
     policies
-        Of POLICIES, FURTHER and PEERS; see the head of this module.
+        Of POLICIES, FURTHER, PEERS and llm_split.SPLIT; see the head of this module.
     epsilon
         How far a replica's load may exceed the mean.
     block_tokens
@@ -420,9 +422,11 @@ def _replay(
 
 
 def _make_router(policy: str, model: _Model, epsilon: float, seed: int) -> _Router:
+    setting = PeerSetting(model.replicas, model.cache_blocks, model.block_tokens, epsilon, seed)
     if policy in RULES:
-        setting = PeerSetting(model.replicas, model.cache_blocks, model.block_tokens, epsilon, seed)
         return make_peer(policy, setting)
+    if policy in SPLIT:
+        return SplitRouter(*SPLIT[policy], setting)
     names = [f"replica-{number:04}" for number in range(model.replicas)]
     options = {"epsilon": epsilon, **_ROUTERS[policy]}
     router = PrefixRouter(names, cache_blocks=model.cache_blocks, seed=seed, **options)
@@ -438,4 +442,4 @@ def _checked_policies(policies: Iterable[str]) -> list[str]:
     names = () if isinstance(policies, str) else dict.fromkeys(policies)
     if not names:
         raise type_error("policies", "a list of at least one name", policies, remedy)
-    return [one_of("policies", name, (*POLICIES, *FURTHER, *PEERS), remedy) for name in names]
+    return [one_of("policies", name, (*POLICIES, *FURTHER, *PEERS, *SPLIT), remedy) for name in names]

@@ -33,13 +33,15 @@ __all__ = ["llm"]
 _POLICIES = ("global", "round-robin", "least-work", "hash", "prefix", "score")
 _FURTHER = ("hash-1", "hash-work", "prefix-requests", "prefix-spread", "score-spread")
 _PEERS = ("session", "envoy", "haproxy", "kubeai", "sglang", "sglang-4", "production-stack", "llm-d")
+_SPLIT = ("prefix-split-2", "prefix-split-4", "score-split-2", "score-split-4")
 
 
 @click.command(short_help="Prefix blocks found in the caches of LLM replicas.")
 @click.option("--trace", "path", type=FILE, required=True, help="JSON lines (.gz, .zst), as Mooncake's.")
 @click.option("--replicas", type=COUNT, default=16, show_default=True, help="Number of replicas.")
 @click.option("--cache-blocks", type=COUNT, default=4000, show_default=True, help="Blocks in a cache.")
-@click.option("--policy", "policies", multiple=True, type=click.Choice([*_POLICIES, *_FURTHER, *_PEERS]),
+@click.option("--policy", "policies", multiple=True,
+              type=click.Choice([*_POLICIES, *_FURTHER, *_PEERS, *_SPLIT]),
               help="May be given several times.  [default: the first six]")  # fmt: skip
 @click.option("--all", "every", is_flag=True, help="Replay all policies of evenbins.")
 @click.option("--peers", is_flag=True, help="Replay those of other routers, too.")
