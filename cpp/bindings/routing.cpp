@@ -32,6 +32,12 @@ struct RouterObject {
   std::vector<nb::str> reasons;
 };
 
+// A place that a node has.
+uint32_t checked(const RouterObject& self, uint32_t place) {
+  if (!self.router.has_node(place)) throw nb::index_error("no node has this place");
+  return place;
+}
+
 [[noreturn]] void refuse(const char* what) { throw nb::type_error(what); }
 
 double work_of(PyObject* work) {
@@ -108,6 +114,7 @@ nb::object route_among(RouterObject& self, nb::handle blocks, nb::handle work, c
                        const std::vector<uint32_t>& probes) {
   const double amount = work_of(work.ptr());
   const std::vector<uint64_t> digests = digests_of(blocks.ptr(), self);
+  for (const uint32_t place : probes) checked(self, place);
   PrefixRouter& router = self.router;
   if (!router.can_route(avoid)) return nb::none();
   const Route found = router.route(digests.data(), digests.size(), amount, probes);
@@ -129,6 +136,8 @@ void bind_routing(nb::module_& m) {
           "__init__",
           [](RouterObject* self, uint8_t policy, double epsilon, uint64_t cache_blocks, bool counts_requests,
              bool spreads, uint64_t seed) {
+            if (policy > static_cast<uint8_t>(RoutePolicy::score) || cache_blocks == 0)
+              throw nb::value_error("no such policy, or no blocks");
             new (self) RouterObject(
                 {static_cast<RoutePolicy>(policy), 1 + epsilon, cache_blocks, counts_requests, spreads, seed});
           },
@@ -147,13 +156,17 @@ void bind_routing(nb::module_& m) {
           },
           nb::arg("name"), nb::arg("weight"), "Return the place of a new node.")
       .def(
-          "remove_node", [](RouterObject& self, uint32_t place) { self.router.remove_node(place); }, nb::arg("place"))
+          "remove_node", [](RouterObject& self, uint32_t place) { self.router.remove_node(checked(self, place)); },
+          nb::arg("place"))
       .def(
-          "set_serving", [](RouterObject& self, uint32_t place, bool on) { self.router.set_serving(place, on); },
+          "set_serving",
+          [](RouterObject& self, uint32_t place, bool on) { self.router.set_serving(checked(self, place), on); },
           nb::arg("place"), nb::arg("serves"))
       .def(
           "set_weight",
-          [](RouterObject& self, uint32_t place, double weight) { self.router.set_weight(place, weight); },
+          [](RouterObject& self, uint32_t place, double weight) {
+            self.router.set_weight(checked(self, place), weight);
+          },
           nb::arg("place"), nb::arg("weight"))
       .def(
           "route", &route, nb::arg("blocks").none(), nb::arg("work").none(),
@@ -169,7 +182,8 @@ void bind_routing(nb::module_& m) {
           "done", [](RouterObject& self, uint64_t id, double load) { self.router.done(id, load); }, nb::arg("id"),
           nb::arg("load"))
       .def(
-          "load", [](RouterObject& self, uint32_t place) { return self.router.load(place); }, nb::arg("place"))
+          "load", [](RouterObject& self, uint32_t place) { return self.router.load(checked(self, place)); },
+          nb::arg("place"))
       .def_prop_ro("serving", [](RouterObject& self) { return self.router.serving(); })
       .def_prop_ro("in_flight", [](RouterObject& self) { return self.router.in_flight(); })
       .def_prop_ro("entries", [](RouterObject& self) { return self.router.entries(); })

@@ -97,8 +97,9 @@ Route PrefixRouter::route(const uint64_t* digests, size_t n, double work, const 
 
 void PrefixRouter::done(uint64_t id, double load) {
   --in_flight_;
-  Node& node = nodes_[id & ((uint64_t{1} << kPlaceBits) - 1)];
-  if (node.id != id) return;  // it has left
+  const auto place = static_cast<uint32_t>(id & ((uint64_t{1} << kPlaceBits) - 1));
+  if (!has_node(place) || nodes_[place].id != id) return;  // it has left
+  Node& node = nodes_[place];
   --node.requests;
   node.load = node.requests != 0 ? node.load - load : 0.0;  // no rounding errors pile up
 }

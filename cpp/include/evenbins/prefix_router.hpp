@@ -63,6 +63,7 @@ class PrefixRouter {
   Route route(const uint64_t* digests, size_t n, double work, const std::vector<uint32_t>& probes);
   void done(uint64_t id, double load);
 
+  bool has_node(uint32_t place) const { return place < nodes_.size() && nodes_[place].id != 0; }
   uint64_t id(uint32_t place) const { return nodes_[place].id; }
   double load(uint32_t place) const { return nodes_[place].load; }
   uint64_t serving() const { return serving_.size(); }
