@@ -24,15 +24,15 @@ from evenbins.routing import PrefixRouter
 BLOCKS, REPLICAS = 32, 64
 
 
-def best_time(call: Callable[[Any], object], chains: Sequence[Any], rounds: int) -> float:
+def best_time(call: Callable[[Any], object], chains: Callable[[], Sequence[Any]], rounds: int) -> float:
     """Return the microseconds of one call, in the best of several rounds."""
     best = float("inf")
-    for number in range(rounds):
-        part = chains[number::rounds] if len(chains) > 100 else chains
+    for _ in range(rounds):
+        items = chains()
         begun = time.thread_time()
-        for chain in part:
-            call(chain)
-        best = min(best, (time.thread_time() - begun) / len(part))
+        for item in items:
+            call(item)
+        best = min(best, (time.thread_time() - begun) / len(items))
     return 1e6 * best
 
 
@@ -47,6 +47,9 @@ def measure(policy: str, cache_blocks: int, rounds: int, rng: np.random.Generato
     def request(chain: Any) -> None:
         router.done(router.route(chain, 32.0))
 
+    def new() -> list[list[int]]:
+        return chains(100)
+
     known = chains(100)
     arrays = [np.array(chain, np.uint64) for chain in known]
     full = chains(2 * REPLICAS * cache_blocks // BLOCKS)
@@ -56,9 +59,8 @@ def measure(policy: str, cache_blocks: int, rounds: int, rng: np.random.Generato
                 request(chain)
         for chain in known:
             request(chain)
-        lists = chains(200 * rounds) if name == "new" else known
-        listed = best_time(request, lists, rounds)
-        array = best_time(request, arrays, rounds)
+        listed = best_time(request, new if name == "new" else lambda: known, rounds)
+        array = best_time(request, lambda: arrays, rounds)
         stats = router.stats()
         print(
             f"{policy:7} {name:6} {listed:5.2f} us  array {array:5.2f} us  {stats.entries:9_} entries  "
