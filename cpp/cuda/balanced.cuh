@@ -1,8 +1,6 @@
 // Look-ups in a balanced filter (balanced.hpp): the walk of the core, a thread for each key.
 #pragma once
 
-#define EVENBINS_KERNEL_NAMESPACE gpu
-
 #include "evenbins/balanced_layout.hpp"
 #include "evenbins/lanes.hpp"
 #include "keys.cuh"

@@ -35,8 +35,9 @@ EVENBINS_INLINE bool line_has(const uint32_t* line, uint64_t digest, uint32_t ra
   return all != 0;
 }
 
-// Fetches the lines of the blocks that the warp's lanes name, and returns the own one; for `lines` of one warp.
-template <uint32_t BlockLog>
+// Fetches the lines of the blocks that the warp's lanes name, and returns the own one; for `lines` of one warp, which
+// begin `Stride` words apart.
+template <uint32_t BlockLog, uint32_t Stride = Line<BlockLog>::kHalves>
 EVENBINS_INLINE const uint32_t* fetch_lines(const uint64_t* words, uint64_t block, uint32_t* lines) {
   using L = Line<BlockLog>;
   const uint32_t lane = threadIdx.x % kWarp, part = lane % L::kLanes, group = lane / L::kLanes;
@@ -44,9 +45,9 @@ EVENBINS_INLINE const uint32_t* fetch_lines(const uint64_t* words, uint64_t bloc
 #pragma unroll
   for (uint32_t j = 0; j < L::kLanes; ++j) {
     const uint64_t its = shuffle(block, group * L::kLanes + j);
-    copy16(lines + (j * kGroups + group) * L::kHalves + 4 * part, words + its * L::kWords + 2 * part);
+    copy16(lines + (j * kGroups + group) * Stride + 4 * part, words + its * L::kWords + 2 * part);
   }
-  return lines + (part * kGroups + group) * L::kHalves;
+  return lines + (part * kGroups + group) * Stride;
 }
 
 template <uint32_t BlockLog, uint32_t Hashes, typename Keys, uint32_t Depth>

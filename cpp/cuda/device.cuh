@@ -4,6 +4,8 @@
 
 #include "evenbins/hash.hpp"
 
+#define EVENBINS_KERNEL_NAMESPACE gpu  // where the text of the CPU's kernels goes
+
 namespace evenbins::gpu {
 
 inline constexpr uint32_t kWarp = 32, kAllLanes = 0xFFFFFFFF;

@@ -5,6 +5,7 @@
 
 #include "balanced.cuh"
 #include "countmin.cuh"
+#include "fingerprint.cuh"
 #include "partition.cuh"
 #include "standard.cuh"
 

@@ -121,10 +121,11 @@ def make(library: Path) -> tuple[types.ModuleType, types.ModuleType]:
         driver=types.SimpleNamespace(CUDADriverError=CUDARuntimeError),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
     )
-    names = ("arange", "array", "ascontiguousarray", "asarray", "cumsum", "empty", "zeros")
+    names = ("arange", "array", "ascontiguousarray", "asarray", "concatenate", "cumsum", "empty", "zeros")
     cupy.__dict__.update(
         {name: _made(getattr(np, name)) for name in names},
         RawModule=RawModule,
+        argsort=lambda array: np.argsort(array, kind="stable").view(Array),
         asnumpy=lambda array: np.array(array),
         cuda=cuda,
         from_dlpack=lambda array: array,

@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, CountMinSketch
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    CountingBloomFilter,
+    CountMinSketch,
+    FilterFullError,
+    FingerprintFilter,
+)
+from evenbins.study.hashing import plan_scheme
+from evenbins.structure import that_can
 
 ROOT = Path(__file__).resolve().parents[2]
 FILTERS = {
@@ -23,6 +33,12 @@ FILTERS = {
     "blocked-256": lambda: BlockedBloomFilter(30_000, bits_per_key=16, hashes=8, block_bits=256),
     "standard": lambda: BloomFilter(30_000, bits_per_key=16, hashes=10, seed=3),
 }
+
+
+def test_the_registry_names_what_can_be_on_a_gpu() -> None:
+    from evenbins.cuda.transfer import CLASSES
+
+    assert set(CLASSES) == {kind.name for kind in that_can("cuda")}
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +207,72 @@ def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
         g.add_many(on_gpu(probes))
 
 
+# Remainders of 6, 10 and 21 bits: more than 64 slots in a line; small and wide entries of level 3.
+@pytest.mark.parametrize("fpr", [0.1, 1e-3, 1e-6])
+@pytest.mark.parametrize("semantics", ["multiset", "set"])
+def test_fingerprint_filters(cuda: Any, fpr: float, semantics: str) -> None:
+    """Every level and the overflow list: one call into an empty filter, one into a full one, one from the host."""
+
+    def new() -> FingerprintFilter:
+        return FingerprintFilter(4000, fpr=fpr, semantics=semantics, seed=3)
+
+    f = new()
+    keys = np.concatenate([numbers(3700), np.full(60, 7, np.uint64)])
+    g = cuda.build(f.plan, on_gpu(keys[:0]))
+    for piece in (keys[:0], keys[:1], keys[1:3000]):
+        f.add_many(piece)
+        g.add_many(on_gpu(piece))
+        assert g.to_host().to_bytes() == f.to_bytes()
+    f.add_many(keys[3000:])
+    g.add_many(keys[3000:])
+    assert g.to_host().to_bytes() == f.to_bytes()
+    if semantics == "multiset" and fpr < 0.1:
+        assert f.stats().overflow > 0
+        assert np.array_equal(g.count_many(on_gpu(keys)), f.count_many(keys))
+    probes = numbers(7001)
+    assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
+    again = np.concatenate([keys[:50], numbers(90)[-30:], numbers(90)[-30:]])
+    assert np.array_equal(g.add_new_many(on_gpu(again)), f.add_new_many(again))
+    assert np.array_equal(g.add_new_many(again), f.add_new_many(again))
+    before = g.to_host().to_bytes()
+    assert before == f.to_bytes()
+    for call in (g.add_many, g.add_new_many):
+        with pytest.raises(FilterFullError, match="do not fit, and none was added") as error:
+            call(on_gpu(probes + np.uint64(1)))
+        assert error.value.added == 0
+    assert g.to_host().to_bytes() == before
+    f, other = new(), new()
+    f.add_many(keys[:900])
+    other.add_many(keys[500:1500])
+    g, h = cuda.to_device(f), cuda.to_device(other)
+    if semantics == "set":
+        g |= h
+        f |= other
+        with pytest.raises(TypeError, match=r"a set has no \+"):
+            g += h
+    else:
+        g += h
+        f += other
+        with pytest.raises(TypeError, match=r"a multiset has no \|"):
+            g |= h
+    assert g.to_host().to_bytes() == f.to_bytes()
+
+
+def test_fingerprint_filters_that_grow_or_are_too_large(cuda: Any) -> None:
+    f = FingerprintFilter(2000, fpr=1e-3, max_capacity=20_000)
+    f.add_many(numbers(4000))
+    g = cuda.to_device(f)
+    probes = numbers(5000)
+    assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
+    assert g.to_host() == f
+    with pytest.raises(cuda.DeviceError, match="grows on the CPU alone: add the keys there"):
+        g.add_many(on_gpu(probes))
+    large = FingerprintFilter(4000, fpr=1e-6).plan
+    core = large.core._replace(lines=large.core.group << 34, remainder=18)
+    with pytest.raises(cuda.DeviceError, match="has cells of 64 bits, and those of this one need"):
+        cuda.build(type(large).of_core("fingerprint", core, 4000, 0, "lanes"), on_gpu(probes))
+
+
 @pytest.mark.parametrize("construction", ["classic", "two-hash"])
 def test_sketches(cuda: Any, construction: str) -> None:
     s = CountMinSketch(1e-2, 1e-4, construction=construction, seed=5)
@@ -212,8 +294,12 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
     f = FILTERS["blocked"]()
     g = cuda.to_device(f)
-    with pytest.raises(TypeError, match="no filter of policy 'counting'"):
+    with pytest.raises(TypeError, match="a counting filter cannot be in device memory: use one of BloomFil"):
         cuda.to_device(CountingBloomFilter(1000, fpr=1e-3))
+    with pytest.raises(TypeError, match="a set cannot be in device memory"):
+        cuda.to_device({1, 2})
+    with pytest.raises(TypeError, match="has independent hashing, not 'double'"):
+        cuda.to_device(BloomFilter.from_plan(plan_scheme("double", 100, fpr=0.01)))
     with pytest.raises(TypeError, match=r"integers, digests or cuda\.Strings"):
         g.add_many(on_gpu([1.5]))
     with pytest.raises(TypeError, match="digests must be uint64"):

@@ -3,65 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, overload
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from evenbins.cuda._device import OnDevice
 from evenbins.cuda.errors import DeviceError
-from evenbins.cuda.sketches import DeviceSketch
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.filters.plan import FilterPlan, FilterStats
-from evenbins.sketches.countmin import CountMinSketch
 
-__all__ = ["DeviceFilter", "build", "to_device"]
+__all__ = ["DeviceBalancedFilter", "DeviceBlockedFilter", "DeviceFilter", "DeviceStandardFilter"]
 
-_BALANCED = 3  # the kind
 _BATCH = 1 << 28  # keys that one partition has, at most
-
-
-@overload
-def to_device(f: BaseFilter) -> DeviceFilter: ...
-@overload
-def to_device(f: CountMinSketch) -> DeviceSketch: ...
-def to_device(f: BaseFilter | CountMinSketch) -> DeviceFilter | DeviceSketch:
-    """Return a copy of a filter or sketch in the memory of the current GPU; `f` stays as it is.
-
-    Parameters
-    ----------
-    f
-        A `BlockedBloomFilter`, a `BloomFilter` with independent hashing, or, for look-ups, a
-        `BalancedBloomFilter`; or a `CountMinSketch`.
-
-    Raises
-    ------
-    DeviceError
-        No GPU can be used, or the filter does not fit into its memory.
-    TypeError
-        It is another kind of structure.
-    """
-    if isinstance(f, CountMinSketch):
-        return DeviceSketch(f.plan, f)
-    if not isinstance(f, BaseFilter):
-        raise TypeError(f"to_device needs a filter or a CountMinSketch, not {type(f).__name__}")
-    return _family(f.plan)(f.plan, f)
-
-
-def build(plan: FilterPlan, keys: object, *, digests: bool = False) -> DeviceFilter:
-    """Build the filter of a plan on the current GPU and add keys to it; see `DeviceFilter.add_many`."""
-    made = _family(plan)(plan, None)
-    made.add_many(keys, digests=digests)
-    return made
-
-
-def _family(plan: FilterPlan) -> type[DeviceFilter]:
-    cls = next((each for each in _FAMILIES if each.fits(plan)), None)
-    if cls is None:
-        raise TypeError(
-            f"no filter of policy {plan.policy!r} and hashing {plan.hashing!r} can be in device memory: "
-            "use a BlockedBloomFilter, a BloomFilter with independent hashing, or a BalancedBloomFilter"
-        )
-    return cls
 
 
 class DeviceFilter(OnDevice):
@@ -74,11 +27,6 @@ class DeviceFilter(OnDevice):
     """
 
     _plan: FilterPlan
-
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        """Return whether this class has filters of that plan."""
-        raise NotImplementedError
 
     @property
     def plan(self) -> FilterPlan:
@@ -119,12 +67,15 @@ class DeviceFilter(OnDevice):
         """Unite with a filter of the same plan on the same GPU: plain OR, as on the host."""
         if not isinstance(other, DeviceFilter):
             return NotImplemented
-        if other._plan != self._plan or other._device != self._device:
-            raise ValueError("only filters of the same plan, seed and GPU can be united")
+        self._require_same_plan(other)
         with self._call(self._cupy.cuda.get_current_stream(), "uniting filters", self.nbytes):
             self._cupy.cuda.get_current_stream().wait_event(other._last)
             self._words |= other._words
         return self
+
+    def _require_same_plan(self, other: DeviceFilter) -> None:
+        if other._plan != self._plan or other._device != self._device:
+            raise ValueError("only filters of the same plan, seed and GPU can be united")
 
     def to_host(self) -> BaseFilter:
         """Return the filter on the host: the one that the CPU would have built, byte for byte."""
@@ -138,14 +89,10 @@ class DeviceFilter(OnDevice):
         return self.to_host().stats()
 
 
-class _DeviceBlocked(DeviceFilter):
+class DeviceBlockedFilter(DeviceFilter):
     """A blocked filter in device memory."""
 
     _text = "blocked.cuh"
-
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        return plan.policy == "blocked"
 
     def _scratch(self, n: int) -> int:
         from evenbins.cuda import _partition
@@ -197,14 +144,10 @@ class _DeviceBlocked(DeviceFilter):
             yield keys.piece(first, min(first + size, keys.n))
 
 
-class _DeviceStandard(DeviceFilter):
+class DeviceStandardFilter(DeviceFilter):
     """A standard filter in device memory."""
 
     _text = "standard.cuh"
-
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        return plan.policy == "standard" and plan.hashing == "independent"
 
     def _sizes(self) -> tuple[np.generic, ...]:
         core: Any = self._plan.core
@@ -237,7 +180,7 @@ class _DeviceStandard(DeviceFilter):
             self._add(piece, out)
 
 
-class _DeviceBalanced(DeviceFilter):
+class DeviceBalancedFilter(DeviceFilter):
     """A balanced filter in device memory: look-ups."""
 
     _text = "balanced.cuh"
@@ -246,10 +189,6 @@ class _DeviceBalanced(DeviceFilter):
     def __init__(self, plan: FilterPlan, f: BaseFilter | None) -> None:
         super().__init__(plan, f)
         self._core = self._cupy.array(np.array(plan.core, np.uint64))
-
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        return plan.policy in class_for(plan)._policies and class_for(plan)._kind == _BALANCED
 
     def _contains(self, keys: Any, out: Any) -> None:
         core: Any = self._plan.core
@@ -271,5 +210,3 @@ class _DeviceBalanced(DeviceFilter):
         self._add(None, None)
         return self
 
-
-_FAMILIES: tuple[type[DeviceFilter], ...] = (_DeviceBlocked, _DeviceStandard, _DeviceBalanced)

@@ -52,7 +52,7 @@ from evenbins.theory import fingerprint as theory
 from evenbins.theory import fingerprint_design as design
 from evenbins.theory.fuse import MAX_REMAINDER
 
-__all__ = ["FingerprintFilter"]
+__all__ = ["FingerprintFilter", "full_error"]
 
 _BLOCKS_AT_ONCE = 64  # whose fingerprints are in memory when a filter is frozen: half a million
 
@@ -165,7 +165,7 @@ class FingerprintFilter(BaseFilter):
         whole = hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__")
         limit, copies = self._last_limit, self._state()[0]
         if whole and not self._numbers.set and (rows := number_of(keys)) > limit - copies:
-            raise _full(
+            raise full_error(
                 f"the filter holds {copies} of at most {limit} keys: {rows} more do not fit, and none was "
                 "added. Plan for more keys"
             )
@@ -178,7 +178,7 @@ class FingerprintFilter(BaseFilter):
             if not whole:
                 raise
             self._take_out(keys, error, digests, threads)
-            raise _full(
+            raise full_error(
                 f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and none "
                 f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
                 "full, as it is with many copies of the same keys. Plan for more keys"
@@ -374,7 +374,7 @@ class FingerprintFilter(BaseFilter):
         return other
 
     def _does_not_fit(self) -> Exception:
-        return _full(
+        return full_error(
             "the fingerprints of both filters do not fit in one: it holds at most "
             f"{self._numbers.limit}, and {self._numbers.rest} of them on its overflow list. Plan both "
             "for more keys"
@@ -443,7 +443,7 @@ class FingerprintFilter(BaseFilter):
             )
         made = self.from_plan(FingerprintPlan.of_core("fingerprint", wanted, keys, self._seed, "lanes"))
         if not _core.refill_fingerprints(made, self, _bulk.checked_threads(threads)):
-            raise _full(
+            raise full_error(
                 f"the {self._state()[0]} fingerprints do not fit in a filter for {keys} keys, of which "
                 f"{wanted.rest} are on its overflow list. Keep this one"
             )
@@ -507,7 +507,8 @@ class FingerprintFilter(BaseFilter):
         assert copies <= self._numbers.limit
 
 
-def _full(message: str) -> Exception:
+def full_error(message: str) -> Exception:
+    """Return the error of a call that added nothing."""
     error: Any = _core.FilterFullError(message)
     error.added = 0
     return error  # type: ignore[no-any-return]
