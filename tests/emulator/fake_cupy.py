@@ -121,7 +121,10 @@ def make(library: Path) -> tuple[types.ModuleType, types.ModuleType]:
         driver=types.SimpleNamespace(CUDADriverError=CUDARuntimeError),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
     )
-    names = ("arange", "array", "ascontiguousarray", "asarray", "concatenate", "cumsum", "empty", "zeros")
+    names = (
+        "arange", "array", "ascontiguousarray", "asarray", "concatenate", "cumsum", "empty", "flatnonzero",
+        "full", "zeros",
+    )  # fmt: skip
     cupy.__dict__.update(
         {name: _made(getattr(np, name)) for name in names},
         RawModule=RawModule,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from evenbins import (
     CountMinSketch,
     FilterFullError,
     FingerprintFilter,
+    OverfilledWarning,
 )
+from evenbins.filters.blocked import plan_blocked
 from evenbins.study.hashing import plan_scheme
 from evenbins.structure import that_can
 
@@ -203,8 +206,58 @@ def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
     probes = numbers(9000)
     assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
     assert g.to_host() == f
-    with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
-        g.add_many(on_gpu(probes))
+    if policy in ("two-choice", "sequential"):
+        with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
+            g.add_many(on_gpu(probes))
+    if policy in ("fill", "two-choice"):
+        g |= g
+        assert g.to_host() == f
+    else:
+        with pytest.raises(cuda.DeviceError, match="are united on the CPU"):
+            g |= g
+
+
+@pytest.mark.parametrize("options", [
+    {"policy": "fill", "bits_per_key": 20},
+    {"policy": "multilevel", "bits_per_key": 24, "reads": 1.2, "choices": 3, "overflow": 0.02},
+    {"policy": "single", "bits_per_key": 24},
+], ids=lambda options: options["policy"])  # fmt: skip
+def test_balanced_filters_are_filled_level_by_level(
+    cuda: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every key finds a block or a place on the list, the digest 0 too; then more keys than there is room for."""
+    from evenbins.cuda import balanced
+
+    on_host: list[int] = []
+    by_host = balanced.DeviceBalancedFilter._add_on_host
+    monkeypatch.setattr(
+        balanced.DeviceBalancedFilter,
+        "_add_on_host",
+        lambda self, digests: (on_host.append(digests.size), by_host(self, digests))[1],
+    )
+    monkeypatch.setattr(balanced, "_BATCH", 2000)
+    f = BalancedBloomFilter(6000, seed=1, **options)
+    g = cuda.build(f.plan, on_gpu(numbers(0)))
+    keys = numbers(5400)
+    for piece in (keys[:1], keys[:3000], np.repeat(keys[2500:3500], 2), keys[3000:]):
+        assert np.array_equal(g.add_new_many(on_gpu(piece)), f.add_new_many(piece))
+        assert g.to_host().to_bytes() == f.to_bytes()
+    if options["policy"] != "fill":
+        same = np.zeros(30, np.uint64)
+        digests = np.arange(24, dtype=np.uint64)  # all of one block, which is soon full: the others are listed
+        for piece in (digests, same, digests + np.uint64(5)):
+            assert np.array_equal(
+                g.add_new_many(on_gpu(piece), digests=True), f.add_new_many(piece, digests=True)
+            )
+            assert g.to_host().to_bytes() == f.to_bytes()
+        assert f.stats().overflow > 0
+    assert not on_host
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OverfilledWarning)
+        f.add_many(numbers(9000))
+    g.add_many(numbers(9000))
+    assert g.to_host().to_bytes() == f.to_bytes()
+    assert on_host
 
 
 # Remainders of 6, 10 and 21 bits: more than 64 slots in a line; small and wide entries of level 3.
@@ -268,9 +321,11 @@ def test_fingerprint_filters_that_grow_or_are_too_large(cuda: Any) -> None:
     with pytest.raises(cuda.DeviceError, match="grows on the CPU alone: add the keys there"):
         g.add_many(on_gpu(probes))
     large = FingerprintFilter(4000, fpr=1e-6).plan
-    core = large.core._replace(lines=large.core.group << 34, remainder=18)
+    core = large.core._replace(lines=1 << 29, group=1, quotients=32, remainder=28)
     with pytest.raises(cuda.DeviceError, match="has cells of 64 bits, and those of this one need"):
         cuda.build(type(large).of_core("fingerprint", core, 4000, 0, "lanes"), on_gpu(probes))
+    with pytest.raises(cuda.DeviceError, match=r"has fewer than 2\*\*40 bits, and this one has 1,\d{3},"):
+        cuda.build(plan_blocked(1 << 37, bits_per_key=8, hashes=4), on_gpu(probes))
 
 
 @pytest.mark.parametrize("construction", ["classic", "two-hash"])

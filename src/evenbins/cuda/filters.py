@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from evenbins.cuda._device import OnDevice
-from evenbins.cuda.errors import DeviceError
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.filters.plan import FilterPlan, FilterStats
 
-__all__ = ["DeviceBalancedFilter", "DeviceBlockedFilter", "DeviceFilter", "DeviceStandardFilter"]
+__all__ = ["DeviceBlockedFilter", "DeviceFilter", "DeviceStandardFilter"]
 
 _BATCH = 1 << 28  # keys that one partition has, at most
 
@@ -178,35 +177,3 @@ class DeviceStandardFilter(DeviceFilter):
                     words=self._sizes(),
                 )
             self._add(piece, out)
-
-
-class DeviceBalancedFilter(DeviceFilter):
-    """A balanced filter in device memory: look-ups."""
-
-    _text = "balanced.cuh"
-    _rules: ClassVar[dict[str, str]] = {"fill": "fill", "two-choice": "two_choice"}  # otherwise by load
-
-    def __init__(self, plan: FilterPlan, f: BaseFilter | None) -> None:
-        super().__init__(plan, f)
-        self._core = self._cupy.array(np.array(plan.core, np.uint64))
-
-    def _contains(self, keys: Any, out: Any) -> None:
-        core: Any = self._plan.core
-        log = int(core.block_bits).bit_length() - 1
-        rule = self._rules.get(self._plan.policy, "counted")
-        name = f"balanced_contains<{log},evenbins::Rule::{rule},{keys.type}>"
-        self._per_key(name, keys, out, words=(self._core, np.uint32(self._core.size)))
-
-    def _add(self, keys: Any, out: Any) -> None:
-        raise DeviceError(
-            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one "
-            "after the other: add them there, and call to_device again"
-        )
-
-    _add_new = _add
-
-    def __ior__(self, other: Self) -> Self:
-        """Raise: the overflow lists unite on the CPU alone."""
-        self._add(None, None)
-        return self
-

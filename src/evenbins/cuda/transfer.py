@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, overload
 
 from evenbins import structure
-from evenbins.cuda.filters import DeviceBalancedFilter, DeviceBlockedFilter, DeviceFilter, DeviceStandardFilter
+from evenbins.cuda.balanced import DeviceBalancedFilter
+from evenbins.cuda.filters import DeviceBlockedFilter, DeviceFilter, DeviceStandardFilter
 from evenbins.cuda.fingerprints import DeviceFingerprintFilter
 from evenbins.cuda.sketches import DeviceSketch
 from evenbins.filters.base import BaseFilter
