@@ -246,4 +246,21 @@ __global__ void __launch_bounds__(128) write_held(const FingerprintView* view, c
   }
 }
 
+// Of each line: the fingerprints that it holds, times 2^16, plus the runs that it does not hold.
+template <uint32_t Level>
+__global__ void __launch_bounds__(128) measure_lines(const FingerprintView* view, uint32_t* out) {
+  __shared__ FingerprintView f;
+  load_view(f, view);
+  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x, lines = Cells<Level>{f}.lines();
+  for (uint64_t line = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; line < lines; line += step) {
+    uint32_t held = 0, missing = 0;
+    each_fingerprint<Level>(f, line, [&](uint64_t) { ++held; });
+    if constexpr (Level != 3) {
+      const uint64_t* words = line_at<Level>(f, line);
+      missing = ones(load_occupied(words, shape_at<Level>(f))) - ones(load_ends(words, shape_at<Level>(f)));
+    }
+    out[line] = held << 16 | missing;
+  }
+}
+
 }  // namespace evenbins::gpu

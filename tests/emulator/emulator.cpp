@@ -6,6 +6,7 @@
 #include "balanced.cuh"
 #include "countmin.cuh"
 #include "fingerprint.cuh"
+#include "measure.cuh"
 #include "partition.cuh"
 #include "standard.cuh"
 

@@ -136,6 +136,7 @@ def make(library: Path) -> tuple[types.ModuleType, types.ModuleType]:
             free_bytes=lambda: 0, free_all_blocks=lambda: None
         ),
         ndarray=Array,
+        unique=np.unique,
     )
     cupyx.__dict__["empty_pinned"] = np.empty
     return cupy, cupyx

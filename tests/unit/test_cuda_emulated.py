@@ -29,6 +29,7 @@ from evenbins import (
 from evenbins.filters.blocked import plan_blocked
 from evenbins.study.hashing import plan_scheme
 from evenbins.structure import that_can
+from evenbins.theory.cores import BalancedCore
 
 ROOT = Path(__file__).resolve().parents[2]
 FILTERS = {
@@ -107,6 +108,14 @@ def test_the_same_bytes_and_answers(cuda: Any, name: str, n: int) -> None:
     assert type(found).__name__ == "Array"
     assert found.dtype == np.bool_
     assert np.array_equal(found, f.contains_many(probes))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_stats_are_those_of_the_cpu(cuda: Any, name: str) -> None:
+    f = FILTERS[name]()
+    for n in (0, 900):
+        f.add_many(numbers(n))
+        assert cuda.to_device(f).stats() == f.stats()
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -206,6 +215,7 @@ def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
     probes = numbers(9000)
     assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
     assert g.to_host() == f
+    assert g.stats() == f.stats()
     if policy in ("two-choice", "sequential"):
         with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
             g.add_many(on_gpu(probes))
@@ -217,13 +227,9 @@ def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
             g |= g
 
 
-@pytest.mark.parametrize("options", [
-    {"policy": "fill", "bits_per_key": 20},
-    {"policy": "multilevel", "bits_per_key": 24, "reads": 1.2, "choices": 3, "overflow": 0.02},
-    {"policy": "single", "bits_per_key": 24},
-], ids=lambda options: options["policy"])  # fmt: skip
+@pytest.mark.parametrize("policy", ["fill", "multilevel", "single"])
 def test_balanced_filters_are_filled_level_by_level(
-    cuda: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    cuda: Any, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every key finds a block or a place on the list, the digest 0 too; then more keys than there is room for."""
     from evenbins.cuda import balanced
@@ -236,13 +242,16 @@ def test_balanced_filters_are_filled_level_by_level(
         lambda self, digests: (on_host.append(digests.size), by_host(self, digests))[1],
     )
     monkeypatch.setattr(balanced, "_BATCH", 2000)
-    f = BalancedBloomFilter(6000, seed=1, **options)
+    f = BalancedBloomFilter(6000, bits_per_key=20 if policy == "fill" else 24, policy=policy, seed=1)
+    if policy == "multilevel":
+        core = BalancedCore.of(policy, 512, 15, 2, 1 << 31, 150, "least", 0, (240, 40), (20, 18))
+        f = BalancedBloomFilter.from_plan(type(f.plan).of_core(policy, core, 6000, 1, "lanes"))
     g = cuda.build(f.plan, on_gpu(numbers(0)))
     keys = numbers(5400)
     for piece in (keys[:1], keys[:3000], np.repeat(keys[2500:3500], 2), keys[3000:]):
         assert np.array_equal(g.add_new_many(on_gpu(piece)), f.add_new_many(piece))
         assert g.to_host().to_bytes() == f.to_bytes()
-    if options["policy"] != "fill":
+    if policy != "fill":
         same = np.zeros(30, np.uint64)
         digests = np.arange(24, dtype=np.uint64)  # all of one block, which is soon full: the others are listed
         for piece in (digests, same, digests + np.uint64(5)):
@@ -284,6 +293,7 @@ def test_fingerprint_filters(cuda: Any, fpr: float, semantics: str) -> None:
         assert np.array_equal(g.count_many(on_gpu(keys)), f.count_many(keys))
     probes = numbers(7001)
     assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
+    assert g.stats() == f.stats()
     again = np.concatenate([keys[:50], numbers(90)[-30:], numbers(90)[-30:]])
     assert np.array_equal(g.add_new_many(on_gpu(again)), f.add_new_many(again))
     assert np.array_equal(g.add_new_many(again), f.add_new_many(again))
@@ -329,7 +339,9 @@ def test_fingerprint_filters_that_grow_or_are_too_large(cuda: Any) -> None:
 
 
 @pytest.mark.parametrize("construction", ["classic", "two-hash"])
-def test_sketches(cuda: Any, construction: str) -> None:
+def test_sketches(cuda: Any, construction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evenbins.cuda import _streams
+
     s = CountMinSketch(1e-2, 1e-4, construction=construction, seed=5)
     s.add_many(numbers(100))
     g = cuda.to_device(s)
@@ -339,6 +351,33 @@ def test_sketches(cuda: Any, construction: str) -> None:
     assert g.to_host() == s
     assert np.array_equal(g.count_many(on_gpu(keys)), s.count_many(keys))
     assert np.array_equal(g.count_many(keys), s.count_many(keys))
+    weights = keys % np.uint64(5) * np.uint64(1 << 40)
+    for given in (weights, on_gpu(weights), 3, 0, weights.astype(np.int64).tolist()):
+        s.add_many(keys, given)
+        g.add_many(on_gpu(keys), given)
+        assert g.to_host() == s
+    monkeypatch.setattr(_streams, "PIECE", 500)
+    s.add_many(keys, weights)
+    g.add_many(keys, weights)
+    assert g.to_host() == s
+    h = cuda.to_device(s)
+    h |= g
+    s += s.copy()
+    assert h.to_host() == s
+    assert h.stats() == s.stats()
+    before = g.to_host()
+    for given, error, words in (
+        (on_gpu(weights[:-1]), ValueError, "got 3000 weights for more keys"),
+        (on_gpu(np.append(weights, weights[:1])), ValueError, "got 3002 weights for 3001 keys"),
+        (on_gpu(np.full(keys.size, 1 << 62, np.uint64)), OverflowError, "nothing was added"),
+        (on_gpu(np.full(keys.size, -1)), ValueError, "must not be negative"),
+        (on_gpu(np.ones(keys.size)), TypeError, "not an array of float64"),
+        (2**63, OverflowError, "nothing was added"),
+    ):
+        for source in (keys, on_gpu(keys)):
+            with pytest.raises(error, match=words):
+                g.add_many(source, given)
+    assert g.to_host() == before
     fixed = cuda.to_device(CountMinSketch(conservative=True))
     with pytest.raises(cuda.DeviceError, match="conservative sketch is filled on the CPU"):
         fixed.add_many(on_gpu(keys))

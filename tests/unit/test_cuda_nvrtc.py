@@ -25,6 +25,7 @@ TEXTS = (
     "balanced.cuh",
     "countmin.cuh",
     "fingerprint.cuh",
+    "measure.cuh",
 )
 
 

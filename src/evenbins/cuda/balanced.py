@@ -15,8 +15,9 @@ import numpy as np
 from evenbins.cuda.errors import DeviceError
 from evenbins.cuda.filters import DeviceFilter
 from evenbins.filters.base import BaseFilter
-from evenbins.filters.plan import FilterPlan
-from evenbins.theory.cores import BalancedCore
+from evenbins.filters.balanced import balanced_stats
+from evenbins.filters.plan import FilterPlan, FilterStats
+from evenbins.theory.cores import BalancedCore, counter_bits
 
 __all__ = ["DeviceBalancedFilter"]
 
@@ -88,6 +89,16 @@ class DeviceBalancedFilter(DeviceFilter):
                 "lists: use to_host"
             )
         return super().__ior__(other)
+
+    def _measure(self) -> FilterStats:
+        core, first, tables = self._numbers, 0, []
+        words = core.block_bits // 64
+        for blocks, threshold in zip(core.blocks, core.thresholds, strict=True):
+            shift = 64 - counter_bits(threshold) if core.counted else 64
+            tables.append(self._blocks_measured(self._words[first:], blocks, words, shift))
+            first += -(-blocks * words // 8) * 8  # whole lines
+        state = self._cupy.asnumpy(self._words[-_STATE_WORDS:]).tolist() if core.counted else []
+        return balanced_stats(self._plan, tables, state)
 
     # --- additions -----------------------------------------------------------------------------------
 

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from evenbins.cuda._device import OnDevice
 from evenbins.filters.base import BaseFilter, class_for, file_header
+from evenbins.filters.blocked import blocked_stats
 from evenbins.filters.plan import FilterPlan, FilterStats
+from evenbins.filters.standard import standard_stats
 
 __all__ = ["DeviceBlockedFilter", "DeviceFilter", "DeviceStandardFilter"]
 
@@ -84,8 +87,27 @@ class DeviceFilter(OnDevice):
         return class_for(self._plan).from_bytes(data)
 
     def stats(self) -> FilterStats:
-        """Measure this very filter, as `stats` of the host's filter does: on a copy there."""
-        return self.to_host().stats()
+        """Measure this very filter, as `stats` of the host's filter does: what is counted is counted here."""
+        with self._call(self._cupy.cuda.get_current_stream(), "measuring the filter", self.nbytes // 8):
+            return self._measure()
+
+    def _measure(self) -> FilterStats:
+        raise NotImplementedError
+
+    def _blocks_measured(
+        self, words: Any, blocks: int, block_words: int, shift: int = 64
+    ) -> npt.NDArray[np.int64]:
+        """Return rows of load, set bits, and how many blocks have both; `shift` is that of the load."""
+        found = self._cupy.empty(blocks, np.uint32)
+        kernel = self._kernels.compiled("measure.cuh", "measure_blocks")
+        arguments = (words, np.uint64(blocks), np.uint32(block_words), np.uint32(shift), found)
+        self._kernels.launch_per_key(kernel, blocks, arguments)
+        return self._rows(found)
+
+    def _rows(self, found: Any) -> npt.NDArray[np.int64]:
+        """Return rows of both halves of words, and how often they occur."""
+        which, times = (self._cupy.asnumpy(each) for each in self._cupy.unique(found, return_counts=True))
+        return np.stack([which >> 16, which & 0xFFFF, times], axis=1).astype(np.int64)
 
 
 class DeviceBlockedFilter(DeviceFilter):
@@ -103,6 +125,12 @@ class DeviceBlockedFilter(DeviceFilter):
 
         core: Any = self._plan.core
         return _partition.Blocks(self._words, core.blocks, core.block_bits.bit_length() - 1, core.hashes)
+
+    def _measure(self) -> FilterStats:
+        table = self._table()
+        rows = self._blocks_measured(table.words, table.blocks, 1 << (table.block_log - 6))
+        histogram = np.bincount(rows[:, 1], rows[:, 2], minlength=(1 << table.block_log) + 1)
+        return blocked_stats(self._plan, histogram.astype(int).tolist())
 
     def _contains(self, keys: Any, out: Any) -> None:
         table = self._table()
@@ -151,6 +179,10 @@ class DeviceStandardFilter(DeviceFilter):
     def _sizes(self) -> tuple[np.generic, ...]:
         core: Any = self._plan.core
         return np.uint64(core.bits), np.uint32(core.hashes)
+
+    def _measure(self) -> FilterStats:
+        rows = self._blocks_measured(self._words, self._words.size, 1)
+        return standard_stats(self._plan, int(rows[:, 1] @ rows[:, 2]))
 
     def _contains(self, keys: Any, out: Any) -> None:
         self._per_key(f"standard_contains<{keys.type}>", keys, out, words=self._sizes())

@@ -17,7 +17,7 @@ import numpy as np
 
 from evenbins.cuda.errors import DeviceError
 from evenbins.cuda.filters import DeviceFilter
-from evenbins.filters.fingerprint import full_error
+from evenbins.filters.fingerprint import fingerprint_stats, full_error
 from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan, FingerprintStats
 
 __all__ = ["DeviceFingerprintFilter"]
@@ -83,6 +83,17 @@ class DeviceFingerprintFilter(DeviceFilter):
         if self._core.set:
             return self.contains_many(keys, digests=digests).astype(np.int64)
         return self._answer(keys, digests, "counting keys", self._count, ordered=True, dtype=np.int64)
+
+    def _measure(self) -> FingerprintStats:
+        rows = []
+        for level in _LEVELS:
+            found = self._cupy.empty(self._lines(level), np.uint32)
+            self._per_line("measure_lines", level, self._view, found)
+            rows.append(self._rows(found))
+        held = self._held()
+        held.sort()
+        distinct = int(held.size) - int(_equal_to_previous(held).sum())
+        return fingerprint_stats(self._plan, rows, distinct, int(self._words[_REST]))
 
     # --- additions ---------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins.filters.base import BaseFilter, planned_by
-from evenbins.filters.fingerprint_levels import measured_levels
+from evenbins.filters.fingerprint_levels import Rows, level_rows, measured_levels
 from evenbins.filters.fingerprint_plan import (
     SEMANTICS,
     FingerprintCore,
@@ -52,7 +52,7 @@ from evenbins.theory import fingerprint as theory
 from evenbins.theory import fingerprint_design as design
 from evenbins.theory.fuse import MAX_REMAINDER
 
-__all__ = ["FingerprintFilter", "full_error"]
+__all__ = ["FingerprintFilter", "fingerprint_stats", "full_error"]
 
 _BLOCKS_AT_ONCE = 64  # whose fingerprints are in memory when a filter is frozen: half a million
 
@@ -483,17 +483,7 @@ class FingerprintFilter(BaseFilter):
     def stats(self) -> FingerprintStats:
         """Measure this very filter: its fingerprints are counted, in two passes over its lines."""
         self._settle()
-        core = self._numbers
-        distinct = self._set_bits()
-        copies, levels = measured_levels(self, self._state()[1], core.shape)
-        return FingerprintStats(
-            keys=copies,
-            distinct=distinct,
-            fpr=distinct / core.shape.fingerprints,
-            nbytes=self.nbytes,
-            bits_per_key=8 * self.nbytes / self._capacity,
-            **levels,
-        )
+        return fingerprint_stats(self.plan, level_rows(self), self._set_bits(), self._state()[1])
 
     def approx_items(self) -> float:
         """Estimate the number of distinct keys, from the number of different fingerprints."""
@@ -512,3 +502,16 @@ def full_error(message: str) -> Exception:
     error: Any = _core.FilterFullError(message)
     error.added = 0
     return error  # type: ignore[no-any-return]
+
+
+def fingerprint_stats(plan: FingerprintPlan, rows: Rows, distinct: int, in_rest: int) -> FingerprintStats:
+    """Return the stats of a filter with these lines, different fingerprints and overflow list."""
+    copies, levels = measured_levels(rows, in_rest, plan.core.shape)
+    return FingerprintStats(
+        keys=copies,
+        distinct=distinct,
+        fpr=distinct / plan.core.shape.fingerprints,
+        nbytes=plan.nbytes,
+        bits_per_key=8 * plan.nbytes / plan.keys,
+        **levels,
+    )
