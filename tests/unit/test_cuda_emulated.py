@@ -367,7 +367,7 @@ def test_sketches(cuda: Any, construction: str, monkeypatch: pytest.MonkeyPatch)
     assert h.stats() == s.stats()
     before = g.to_host()
     for given, error, words in (
-        (on_gpu(weights[:-1]), ValueError, "got 3000 weights for more keys"),
+        (on_gpu(weights[:-1]), ValueError, "got 3000 weights for"),
         (on_gpu(np.append(weights, weights[:1])), ValueError, "got 3002 weights for 3001 keys"),
         (on_gpu(np.full(keys.size, 1 << 62, np.uint64)), OverflowError, "nothing was added"),
         (on_gpu(np.full(keys.size, -1)), ValueError, "must not be negative"),
@@ -426,6 +426,25 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
         ):
             g.add_many(on_gpu(numbers(3)))
     assert f.to_bytes() == before
+    for other in (
+        FingerprintFilter(1000, fpr=1e-3),
+        BalancedBloomFilter(1000, bits_per_key=24, policy="fill"),
+        CountMinSketch(),
+    ):
+        copy, before = cuda.to_device(other), other.to_bytes()
+        with monkeypatch.context() as patched:
+            patched.setattr(fake_cupy.Kernel, "__call__", fails)
+            with pytest.raises(cuda.DeviceError, match="adding keys failed on the GPU, and the filter on the host"):
+                copy.add_many(on_gpu(numbers(3)))
+            assert other.to_bytes() == before
+    with monkeypatch.context() as patched:
+
+        def no_driver() -> int:
+            raise fake_cupy.CUDARuntimeError("cudaErrorInsufficientDriver")
+
+        patched.setattr(cupy.cuda.runtime, "getDeviceCount", no_driver)
+        with pytest.raises(cuda.DeviceError, match="driver does not answer: cudaErrorInsufficientDriver"):
+            cuda.to_device(f)
     with monkeypatch.context() as patched:
         patched.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
         with pytest.raises(cuda.DeviceError, match="finds none"):

@@ -58,17 +58,19 @@ class DeviceSketch(OnDevice):
                 "a conservative sketch is filled on the CPU, since its counters depend on the order of the "
                 "keys: add them there, and call to_device again"
             )
+        from evenbins.cuda import _keys
+
         given, each = self._checked_weights(weights, keys)
-        before, done = self._words.copy(), 0
+        in_pieces, before, done = not _keys.on_device(keys), None, 0
 
         def work(prepared: Any, out: Any) -> None:
-            nonlocal done
+            nonlocal before, done
             part = np.uint64(0)  # null: 1 for each
             total = updates = prepared.n
             if given is not None:
                 part = given[done : done + prepared.n]
-                if part.size < prepared.n:
-                    raise ValueError(f"weights must be as many as the keys; got {given.size} weights for more keys")
+                if part.size < prepared.n or not (in_pieces or part.size == given.size):
+                    raise _not_as_many(given.size, prepared.n)
                 halves = [int(half.sum(dtype=np.uint64)) for half in (part >> np.uint64(32), part & _LOW)]
                 total, updates = (halves[0] << 32) + halves[1], int((part != 0).sum())
             elif each != 1:
@@ -78,6 +80,8 @@ class DeviceSketch(OnDevice):
                 raise OverflowError(
                     "the total of the weights would exceed 2**64 - 1, where counters end, and nothing was added"
                 )
+            if in_pieces and before is None:
+                before = self._words.copy()
             self._per_key(f"countmin_add<{prepared.type}>", prepared, part, words=self._sizes())
             self._words[-_STATE] += np.uint64(total)
             self._words[1 - _STATE] += np.uint64(updates)
@@ -86,11 +90,11 @@ class DeviceSketch(OnDevice):
         try:
             self._answer(keys, digests, "adding keys", work, ordered=True)
             if given is not None and done < given.size:
-                raise ValueError(
-                    f"weights must be as many as the keys; got {given.size} weights for {done} keys"
-                )
+                raise _not_as_many(given.size, done)
         except (OverflowError, ValueError):
-            self._words = before
+            if before is not None:
+                with self._call(self._cupy.cuda.get_current_stream(), "taking keys out", 0):
+                    self._words[...] = before
             raise
 
     def _checked_weights(self, weights: object, keys: object) -> tuple[Any, int]:
@@ -133,3 +137,7 @@ class DeviceSketch(OnDevice):
         header = _core.file_header(_KIND, _INDEPENDENT, self._plan.seed, 1, list(self._plan.core), payload)
         data: Any = np.concatenate([np.frombuffer(header, np.uint8), payload.view(np.uint8)])
         return CountMinSketch.from_bytes(data)
+
+
+def _not_as_many(weights: int, keys: int) -> ValueError:
+    return ValueError(f"weights must be as many as the keys; got {weights} weights for {keys} keys")
