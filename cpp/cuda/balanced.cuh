@@ -7,29 +7,11 @@
 // the next, so that the list is the one that keys in their order leave, whichever thread came first.
 #pragma once
 
-#include "evenbins/balanced_layout.hpp"
-#include "evenbins/lanes.hpp"
 #include "keys.cuh"
-
-namespace evenbins::gpu {
-namespace {
-
-template <uint32_t BlockLog, bool Scaled>
-EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
-  return every_position(word, Scaled ? range : 1u << BlockLog, hashes,
-                        [block](uint32_t p) { return has_bit(block, p); });
-}
-template <uint32_t BlockLog, bool Scaled>
-EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
-  every_position(word, Scaled ? range : 1u << BlockLog, hashes, [block](uint32_t p) {
-    set_bit(block, p);
-    return true;
-  });
-}
-
-}  // namespace
-}  // namespace evenbins::gpu
-
+// The rest is text for the namespace that device.cuh names.
+#include "evenbins/balanced_layout.hpp"
+#include "evenbins/plain_bits.hpp"
+// It needs what plain_bits.hpp defines.
 #include "evenbins/balanced_block.hpp"
 
 namespace evenbins::gpu {
@@ -42,14 +24,12 @@ __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) f = view_of(core, core_words, payload);
   __syncthreads();
   const Keys keys(data, more, hash);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+  for (uint64_t i = thread_number(); i < n; i += thread_count())
     store_once(out + i, static_cast<uint8_t>(balanced_walk<BlockLog, R>(f, keys.digest(i))));
 }
 
 __global__ void level_blocks(const uint64_t* digests, uint64_t n, uint32_t level, uint64_t blocks, uint32_t* out) {
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+  for (uint64_t i = thread_number(); i < n; i += thread_count())
     out[i] = static_cast<uint32_t>(mulhi(word_of(digests[i], level), blocks));
 }
 
@@ -65,8 +45,7 @@ __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) f = view_of(core, core_words, payload);
   __syncthreads();
   const Level here = f.levels[level];
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t run = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; run < runs; run += step) {
+  for (uint64_t run = thread_number(); run < runs; run += thread_count()) {
     const uint64_t last = run + 1 < runs ? static_cast<uint64_t>(starts[run + 1]) : n;
     for (uint64_t i = static_cast<uint64_t>(starts[run]); i < last; ++i) {
       const auto key = static_cast<uint64_t>(order[i]);
@@ -85,9 +64,7 @@ __global__ void __launch_bounds__(256)
 __global__ void on_list(uint64_t* payload, const uint64_t* core, uint32_t core_words, const uint64_t* digests,
                         uint64_t n, uint8_t* out) {
   const BalancedView f = view_of(core, core_words, payload);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
-    out[i] = static_cast<uint8_t>(list_has(f, digests[i]));
+  for (uint64_t i = thread_number(); i < n; i += thread_count()) out[i] = static_cast<uint8_t>(list_has(f, digests[i]));
 }
 
 // Finds slots for keys that are not on the list and have room there; claims[slot]: the number of the key that gets it.
@@ -95,8 +72,7 @@ inline constexpr uint32_t kNobody = 0xFFFFFFFF;
 __global__ void claim_slots(uint64_t* payload, const uint64_t* core, uint32_t core_words, const uint64_t* digests,
                             uint64_t n, uint32_t* claims) {
   const BalancedView f = view_of(core, core_words, payload);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+  for (uint64_t i = thread_number(); i < n; i += thread_count()) {
     auto mine = static_cast<uint32_t>(i);
     if (digests[mine] == 0) continue;  // a flag, which is in no slot
     for (uint64_t slot = list_home(f, digests[mine]); mine != kNobody; slot = slot + 1 == f.slot_count ? 0 : slot + 1)
@@ -109,8 +85,7 @@ __global__ void claim_slots(uint64_t* payload, const uint64_t* core, uint32_t co
 __global__ void fill_slots(uint64_t* payload, const uint64_t* core, uint32_t core_words, const uint64_t* digests,
                            const uint32_t* claims) {
   const BalancedView f = view_of(core, core_words, payload);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < f.slot_count; i += step)
+  for (uint64_t i = thread_number(); i < f.slot_count; i += thread_count())
     if (claims[i] != kNobody) f.slots[i] = digests[claims[i]];
 }
 

@@ -82,30 +82,20 @@ inline constexpr uint32_t kLineStride = 20;
 
 // `Out` is uint8_t, for whether a key is in, or int64_t, for how often. Planes: 0 if lines may have more than 64 slots.
 template <uint32_t Planes, typename Out, typename Keys>
-__global__ void __launch_bounds__(256)
-    fingerprint_count(const uint64_t*, const FingerprintView* view, const void* data, const void* more,
-                      const KeyHash* hash, uint64_t n, Out* out) {
+__global__ void __launch_bounds__(256) fingerprint_count(const uint64_t*, const FingerprintView* view, const void* data,
+                                                         const void* more, const KeyHash* hash, uint64_t n, Out* out) {
   __shared__ FingerprintView f;
-  __shared__ __align__(16) uint32_t lines[256 / kWarp][kWarp * kLineStride];
   load_view(f, view);
-  const Keys keys(data, more, hash);
-  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t first = static_cast<uint64_t>(blockIdx.x) * blockDim.x + warp * kWarp; first < n; first += step) {
-    const uint64_t i = first + lane;
-    const FingerprintParts parts = fingerprint_parts(f, i < n ? keys.digest(i) : 0);
-    const auto* line =
-        reinterpret_cast<const uint64_t*>(fetch_lines<9, kLineStride>(f.level1, parts.line, lines[warp]));
-    wait_for_copies();
-    __syncwarp();
-    if (i < n) {
-      const typename LinePlaces<Planes>::Place at(line, f.one, parts.quotient, false);
-      const uint64_t count = at.is_elsewhere() ? count_elsewhere(f, {parts.line, parts.quotient, parts.remainder})
-                                               : count_in_run(line, f.one, at.run(), parts.remainder);
-      store_once(out + i, static_cast<Out>(sizeof(Out) == 1 ? count != 0 : count));
-    }
-    __syncwarp();
-  }
+  each_line<9, 1, kLineStride>(
+      f.level1, f.lines, Keys(data, more, hash), n, [&](uint64_t i, uint64_t digest, const uint32_t* halves) {
+        if (i >= n) return;
+        const auto* line = reinterpret_cast<const uint64_t*>(halves);
+        const FingerprintParts parts = fingerprint_parts(f, digest);
+        const typename LinePlaces<Planes>::Place at(line, f.one, parts.quotient, false);
+        const uint64_t count = at.is_elsewhere() ? count_elsewhere(f, {parts.line, parts.quotient, parts.remainder})
+                                                 : count_in_run(line, f.one, at.run(), parts.remainder);
+        store_once(out + i, static_cast<Out>(sizeof(Out) == 1 ? count != 0 : count));
+      });
 }
 
 // --- fingerprints of keys, and those that a filter holds ----------------------------------------------------
@@ -117,8 +107,7 @@ __global__ void __launch_bounds__(256)
   __shared__ FingerprintView f;
   load_view(f, view);
   const Keys keys(data, more, hash);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+  for (uint64_t i = thread_number(); i < n; i += thread_count())
     out[i] = fingerprint_of(f, fingerprint_parts(f, keys.digest(i)));
 }
 
@@ -170,8 +159,8 @@ __global__ void __launch_bounds__(128)
   __shared__ uint64_t made[128][9];  // nine words, so that lanes use different banks
   load_view(f, view);
   const Cells<Level> cells{f};
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x, lines = cells.lines();
-  for (uint64_t line = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; line < lines; line += step) {
+  const uint64_t lines = cells.lines();
+  for (uint64_t line = thread_number(); line < lines; line += thread_count()) {
     const CellRange range = cells_of(cells, sorted, n, line);
     const uint64_t here = range.last - range.first;
     uint64_t held = 0;
@@ -193,13 +182,13 @@ __global__ void __launch_bounds__(128)
 // Writes what the lines of a level send on; ends[line]: of all up to and with this line, how many cells that are. A line
 // holds its first cells; level 3 its last ones.
 template <uint32_t Level>
-__global__ void __launch_bounds__(128) send_cells(const FingerprintView* view, const uint64_t* sorted, uint64_t n,
-                                                  const uint32_t* ends, uint64_t* out) {
+__global__ void __launch_bounds__(128)
+    send_cells(const FingerprintView* view, const uint64_t* sorted, uint64_t n, const uint32_t* ends, uint64_t* out) {
   __shared__ FingerprintView f;
   load_view(f, view);
   const Cells<Level> cells{f};
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x, lines = cells.lines();
-  for (uint64_t line = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; line < lines; line += step) {
+  const uint64_t lines = cells.lines();
+  for (uint64_t line = thread_number(); line < lines; line += thread_count()) {
     const uint32_t start = line == 0 ? 0 : ends[line - 1], count = ends[line] - start;
     if (count == 0) continue;
     const CellRange range = cells_of(cells, sorted, n, line);
@@ -228,8 +217,8 @@ template <uint32_t Level>
 __global__ void __launch_bounds__(128) count_held(const FingerprintView* view, uint32_t* counts) {
   __shared__ FingerprintView f;
   load_view(f, view);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x, lines = Cells<Level>{f}.lines();
-  for (uint64_t line = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; line < lines; line += step) {
+  const uint64_t lines = Cells<Level>{f}.lines();
+  for (uint64_t line = thread_number(); line < lines; line += thread_count()) {
     uint32_t count = 0;
     each_fingerprint<Level>(f, line, [&](uint64_t) { ++count; });
     counts[line] = count;
@@ -239,8 +228,8 @@ template <uint32_t Level>
 __global__ void __launch_bounds__(128) write_held(const FingerprintView* view, const uint32_t* ends, uint64_t* out) {
   __shared__ FingerprintView f;
   load_view(f, view);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x, lines = Cells<Level>{f}.lines();
-  for (uint64_t line = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; line < lines; line += step) {
+  const uint64_t lines = Cells<Level>{f}.lines();
+  for (uint64_t line = thread_number(); line < lines; line += thread_count()) {
     uint64_t* to = out + (line == 0 ? 0 : ends[line - 1]);
     each_fingerprint<Level>(f, line, [&](uint64_t fingerprint) { *to++ = fingerprint; });
   }
@@ -251,8 +240,8 @@ template <uint32_t Level>
 __global__ void __launch_bounds__(128) measure_lines(const FingerprintView* view, uint32_t* out) {
   __shared__ FingerprintView f;
   load_view(f, view);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x, lines = Cells<Level>{f}.lines();
-  for (uint64_t line = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; line < lines; line += step) {
+  const uint64_t lines = Cells<Level>{f}.lines();
+  for (uint64_t line = thread_number(); line < lines; line += thread_count()) {
     uint32_t held = 0, missing = 0;
     each_fingerprint<Level>(f, line, [&](uint64_t) { ++held; });
     if constexpr (Level != 3) {

@@ -9,8 +9,7 @@ namespace evenbins::gpu {
 // its other bits.
 __global__ void measure_blocks(const uint64_t* words, uint64_t blocks, uint32_t block_words, uint32_t shift,
                                uint32_t* out) {
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t block = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; block < blocks; block += step) {
+  for (uint64_t block = thread_number(); block < blocks; block += thread_count()) {
     const uint64_t* own = words + block * block_words;
     const uint64_t load = shift == 64 ? 0 : own[block_words - 1] >> shift;
     uint32_t bits = 0;

@@ -38,11 +38,10 @@ struct Entries {
   uint64_t* line;
   bool wide;
 
-  EVENBINS_INLINE Entries(const FingerprintView& f, uint64_t block) : line(f.level3 + 8 * block), wide(f.wide_entries) {}
+  EVENBINS_INLINE Entries(const FingerprintView& f, uint64_t block)
+      : line(f.level3 + 8 * block), wide(f.wide_entries) {}
   EVENBINS_INLINE uint32_t size() const { return wide ? 8 : 16; }
-  EVENBINS_INLINE uint64_t at(uint32_t i) const {
-    return wide ? line[i] : line[i / 2] >> 32 * (i % 2) & 0xFFFFFFFF;
-  }
+  EVENBINS_INLINE uint64_t at(uint32_t i) const { return wide ? line[i] : line[i / 2] >> 32 * (i % 2) & 0xFFFFFFFF; }
   EVENBINS_INLINE void set(uint32_t i, uint64_t entry) {
     if (wide)
       line[i] = entry;
