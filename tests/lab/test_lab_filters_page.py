@@ -79,7 +79,7 @@ def test_the_keyboard_reaches_the_content_and_the_pages(page: Any) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Filters"
-    for _ in range(4):
+    for _ in range(5):
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_url("**/papers")
