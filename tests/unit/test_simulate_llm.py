@@ -100,7 +100,7 @@ def test_simple_policies_by_hand() -> None:
 
 
 def test_routers_know_the_caches(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A router expects the depths that the replicas find: its index ages as their caches do."""
+    """A router expects the depths that the replicas find, nearly: its index is LRU in steps of 2 blocks."""
     depths: list[int] = []
     route = routing.PrefixRouter.route
 
@@ -115,7 +115,7 @@ def test_routers_know_the_caches(trace: Path, monkeypatch: pytest.MonkeyPatch) -
         depths.clear()
         row = replay_llm(requests, replicas=4, cache_blocks=60, policies=[policy]).rows[0]
         assert len(depths) == 500
-        assert row.hit == pytest.approx(sum(depths) / sum(len(each.blocks) for each in requests))
+        assert row.hit == pytest.approx(sum(depths) / sum(len(each.blocks) for each in requests), abs=0.015)
 
 
 def test_prefixes_are_found_by_those_who_look_for_them(trace: Path) -> None:
