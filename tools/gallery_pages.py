@@ -157,13 +157,14 @@ def overview(kept: dict[str, dict[str, Any]]) -> str:
                 + ("quick, " if kept[id]["quick"] else "")
                 + f"{_duration(kept[id]['seconds'])} |"
             )
-        figures = "\n".join(
-            f"[![{_plain(known[id].source)}](_generated/gallery/{id}.svg)](_generated/gallery/{id}.md)"
+        figures = [
+            f"[![{_plain(known[id].source)}](_generated/gallery/{id}.svg)](_generated/gallery/{id}.md)\n"
+            f"**{known[id].source.partition(', ')[2]}.** {_plain(known[id].title)}"
             for id in members
-        )
+        ]
         parts.append(f"## {title}")
+        parts += ['<div class="figures">', *figures, "</div>"]
         parts += ['<div class="overview">', "\n".join(lines), "</div>"]
-        parts += ['<div class="figures">', figures, "</div>"]
     return "\n\n".join(parts) + "\n"
 
 
