@@ -23,7 +23,8 @@ $(VENV)/made:
 	@touch $@
 
 $(VENV)/installed: $(VENV)/made $(CORE)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/show_build.py \
+	  $(BIN)/pip install --verbose --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/for-tests: EXTRAS := test benchmarks lint
@@ -146,6 +147,7 @@ bench-quick: $(VENV)/for-bench
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python tools/search_docs.py
 
 pictures: $(VENV)/installed ## draws docs/images/*.svg anew
 	$(BIN)/python tools/draw_pictures.py $(ARGS)

@@ -18,6 +18,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import search_docs  # noqa: E402
+
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & {*page.parts})
 STORIES = [page for page in PAGES if "```console" in page.read_text()]
 
@@ -78,28 +82,29 @@ def test_every_page_is_in_the_sidebar_once() -> None:
     assert home[0].split()[1:] == ["quickstart", "howto/index", "guides", "theory", "reference"]
 
 
-SEARCHES = {
-    "dedup": "howto/dedup",
-    "deduplicate": "howto/dedup",
-    "sticky session": "howto/memcached_and_llm_routing",
-    "vllm": "howto/vllm_production_stack",
-    "kubernetes": "howto/vllm_production_stack",
-    "docker": "routing",
-    "union": "filters",
-    "install": "quickstart",
-}
-"""What people search for, and the page that must come first; `make docs` looks it up in the built index."""
-
-
-@pytest.mark.parametrize("word", SEARCHES)
-def test_a_search_finds_the_right_page(word: str) -> None:
-    """A main entry of the index that is the query itself has Sphinx's highest score: one page may have it."""
+@pytest.mark.parametrize("word", search_docs.SEARCHES)
+def test_one_page_has_the_index_entry_of_a_search(word: str) -> None:
+    """A main entry that is the query itself has the search's highest score; `make docs` looks it up, too."""
     holders = [
         page.relative_to(ROOT / "docs").with_suffix("").as_posix()
         for page in PAGES
         if re.search(rf"^```\{{index\}} (?:.*, )?! {re.escape(word)}(?:,|$)", page.read_text(), re.M)
     ]
-    assert holders == [SEARCHES[word]]
+    assert holders == [search_docs.SEARCHES[word]]
+
+
+def test_the_pages_of_a_search_are_ranked_as_sphinx_does() -> None:
+    index = {
+        "docnames": ["a", "b", "c", "d"],
+        "titles": ["Keys", "Dedup", "Other", "API"],
+        "indexentries": {"dedup": [[2, "", True]], "dedup() (in module evenbins)": [[3, "", False]]},
+        "alltitles": {"Dedup": [[1, None]]},
+        "objects": {"evenbins": [[3, 0, 1, "", "dedup"]]},
+        "terms": {"dedup": [0, 1]},
+        "titleterms": {"dedup": 1},
+    }
+    assert search_docs.rank(index, "dedup") == [("c", 100), ("b", 16), ("d", 16), ("a", 5)]
+    assert search_docs.rank(index, "nothing") == []
 
 
 def test_the_pages_have_examples() -> None:

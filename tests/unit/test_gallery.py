@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evenbins.study.papers import Row, experiments, row, run
+from evenbins.study.papers import Row, experiments, plots, row, run
 from evenbins.study.papers import table as tables
 
 ROOT = Path(__file__).parents[2]
@@ -154,7 +154,9 @@ def test_pages_and_figures_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "gallery" / "kanizo-fig2.md").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("module", [make_gallery, pictures.canvas, tables], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "module", [make_gallery, pictures.canvas, plots, tables], ids=lambda each: each.__name__
+)
 def test_the_examples_of_the_tools_work(module: ModuleType) -> None:
     failed, tried = doctest.testmod(module)
     assert failed == 0
