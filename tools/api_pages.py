@@ -150,7 +150,7 @@ def summary(thing: Any) -> str:
         lines = [each for each in lines[1:] if each] or [""]
     paragraph = " ".join(lines[: lines.index("") if "" in lines else None])
     first = re.split(r"(?<=[a-z`)0-9])\.(?:\s|$)|[:;]$", paragraph)[0].replace("``", "`")
-    return first.replace("|", r"\|")
+    return first.replace("**", r"\*\*").replace("|", r"\|")
 
 
 def cost(page: str, cls: type, name: str) -> str | None:
@@ -164,7 +164,11 @@ def table(entry: Entry) -> str:
     names = methods(cls) if known else [name for name in entry.members if hasattr(cls, name)]
     if not names:
         return ""
-    lines = ["| | cost | |", "|---|---|---|"] if known else ["| | |", "|---|---|"]
+    lines = (
+        ["| call | cost | what it does |", "|---|---|---|"]
+        if known
+        else ["| call | what it does |", "|---|---|"]
+    )
     if known and "in" in COSTS[entry.page]:
         lines.append(f"| `key in x` | {COSTS[entry.page]['in']} | Whether the key is there |")
     for name in names:
@@ -212,7 +216,7 @@ def index(text: str) -> str:
     head, sections, rest = read(text)
     parts = [head.strip()]
     for section in sections:
-        lines = ["| | |", "|---|---|"]
+        lines = ["| name | what it is |", "|---|---|"]
         lines += [
             f"| [`{each.name}`](_generated/api/{each.page}.md) | {summary(each.object)} |"
             for each in section.classes

@@ -186,8 +186,8 @@ def write(kept_folder: Path, generated: Path) -> None:
     known = experiments()
     for id, entry in kept.items():
         figure = folder / f"{id}.svg"
-        source = kept_folder / f"{id}.json"
-        if not figure.exists() or figure.stat().st_mtime < source.stat().st_mtime:
+        sources = (kept_folder / f"{id}.json", Path(plots.__file__))
+        if not figure.exists() or figure.stat().st_mtime < max(each.stat().st_mtime for each in sources):
             plots.save(known[id], rows(entry), figure)
         _update(folder / f"{id}.md", page(entry, known[id]))
     for path in folder.iterdir():

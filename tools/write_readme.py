@@ -70,10 +70,16 @@ def table() -> str:
         "[as fast as its memory](docs/gpu.md#measured) |",
     ]
     machine = newest("dedup").machine
-    commands = ", ".join(f"`python -m benchmarks {each}` ({newest(each).date[:10]})" for each in SUITES)
+    commands = ", ".join(f"`python -m benchmarks {each}` ({_when(newest(each))})" for each in SUITES)
     return "\n".join(
         [*lines, "", f"{machine['cpu']}, {machine['cores']} cores: {commands}; `make bench-gpu`."]
     )
+
+
+def _when(report: Report) -> str:
+    """Return the date, and whether others were at work on the machine."""
+    busy = report.machine["load_average"] > 1.5 * report.machine["cores"]
+    return report.date[:10] + (", busy" if busy else "")
 
 
 def readme_with_benchmark() -> str:

@@ -113,7 +113,7 @@ def _use_letters(figure: Figure, letters: Mapping[str, str]) -> None:
     if letters:
         for axes in figure.axes:
             for each in axes.findobj(Text):
-                each.set_text(in_letters(each.get_text(), letters))  # type: ignore[attr-defined]
+                each.set_text(in_letters(each.get_text(), letters))
 
 
 def lines(
