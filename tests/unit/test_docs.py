@@ -44,8 +44,9 @@ def anchors(page: Path) -> set[str]:
     titles = re.findall(
         r"^#+ +(.+?) *$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M
     )
+    targets = re.findall(r"^\(([\w-]+)\)=$", page.read_text(), re.M)
     plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles)
-    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain}
+    return {*targets, *(re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain)}
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
