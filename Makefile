@@ -23,7 +23,8 @@ $(VENV)/made:
 	@touch $@
 
 $(VENV)/installed: $(VENV)/made $(CORE)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/show_build.py \
+	  $(BIN)/pip install --verbose --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/for-tests: EXTRAS := test benchmarks lint
@@ -57,7 +58,7 @@ CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_co
 # sizes.py or have examples of hypothesis.
 LONG := tests/property tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py \
   $(shell grep -rl --include='test_*.py' 'from sizes import\|from hypothesis import' tests/cluster tests/packaging tests/statistical tests/unit)
-SUITES := filters counting fingerprint sketches tables paged rings redis dedup cores cli
+SUITES := filters counting fingerprint removable sketches tables paged rings redis dedup cores cli
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures
@@ -138,7 +139,7 @@ faults: $(VENV)/for-tests system-packages ## thousands of connections to servers
 screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)
 
-readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
+readme: $(VENV)/installed ## puts six numbers of the newest benchmarks into README.md
 	$(BIN)/python tools/write_readme.py
 
 bench-quick: $(VENV)/for-bench
@@ -146,6 +147,7 @@ bench-quick: $(VENV)/for-bench
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python tools/search_docs.py
 
 pictures: $(VENV)/installed ## draws docs/images/*.svg anew
 	$(BIN)/python tools/draw_pictures.py $(ARGS)
