@@ -78,7 +78,7 @@ function mount(root, { state, api, notify }) {
     label: "Steps of the small table", onShow: showStep, speed: 4,
     speeds: [[1.5, "slow"], [4, "4 steps a second"], [15, "15 a second"], [60, "60 a second"]],
     jump: { name: "To the end of this key", next: (at) => scene.next(at) },
-    onRest: (at) => state.set({ at }),
+    onRest: (at) => state.set({ at }, { step: false }),
   });
   const seek = (what, text) => h("button", { type: "button", class: "small", onclick: () => {
     const at = scene.find(what);
@@ -161,7 +161,7 @@ function mount(root, { state, api, notify }) {
       replace(numbers, facts([
         ["Space", `${number(found.space, 4)}`, "slots per key"],
         ["Overflow", number(found.overflow), `${count(found.overflow * keys)} keys`],
-        ["Insertions that move a key", percent(found.moves)],
+        ["Insertions that move a key", percent(found.moves), `${count(found.moves * keys)} of ${count(keys)}`],
         ["Reads of an absent key", String(levels), "buckets"],
       ]));
       python.element.hidden = false;
