@@ -165,8 +165,8 @@ def predicted_stages(fpr: float, capacity: int | None, keys: int) -> tuple[int, 
     if keys > most:
         raise arguments.unmet(
             "fpr",
-            f"={fpr!r} has room for at most {most} keys, and there are {keys}. Pass a capacity, a larger fpr, or "
-            "exact=True",
+            f"={fpr!r} has room for at most {most} keys, and there are {keys}. Pass a capacity, a larger "
+            "fpr, or exact=True",
         )
     nbytes, wrong, number = 0, 0.0, 0
     full: list[float] = []
@@ -177,7 +177,8 @@ def predicted_stages(fpr: float, capacity: int | None, keys: int) -> tuple[int, 
         here = min(keys, goal[0])
         nbytes, wrong = nbytes + plan.nbytes, wrong + here * _odds(_at_least_one(full))
         before, first = 0, 0.0
-        for mark in (*(max(1, math.ceil(share * goal[0])) for share in _MARKS if share * goal[0] < here), here):
+        marks = (math.ceil(share * goal[0]) for share in _MARKS)
+        for mark in (*(mark for mark in marks if mark < here), here):
             last = plan.with_keys(mark).fpr
             wrong += _errors_between(before, first, mark, last, plan.hashes)
             before, first = mark, last

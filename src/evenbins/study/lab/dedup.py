@@ -36,7 +36,7 @@ DISK_BYTES = 17
 """Per row on disk: a digest and a byte, as `evenbins dedup` writes them."""
 
 _OWN_BYTES = 48 << 20  # of --memory, for rows
-_POINTS = tuple(10**power for power in range(3, 13))
+_POWERS = {"filter": (4, 6, 8, 9, 10, 12), "growing": tuple(range(4, 11)), "exact": (4, 8, 12)}
 _MOST_BYTES = 1 << 28  # of a Deduplicator that is timed
 _ROWS = 1 << 19  # that are timed
 _BATCH = 1 << 16
@@ -64,7 +64,8 @@ def sizes(*, keys: int, rows: int | None, fpr: float, memory: int, design: str) 
     for name, title in DESIGNS.items():
         entry: dict[str, Any] = {"name": name, "title": title, "problem": None}
         if name == "disk":
-            entry |= {"nbytes": memory, "disk": DISK_BYTES * rows, "wrong": predicted_sets(keys)[1], "fits": True}
+            wrong = predicted_sets(keys)[1]
+            entry |= {"nbytes": memory, "disk": DISK_BYTES * rows, "wrong": wrong, "fits": True}
             entry |= {"bytes_per_key": None, "most_keys": None}
         elif isinstance(predicted := _predicted(name, keys, fpr), str):
             entry |= {"problem": predicted, "fits": False}
@@ -119,10 +120,10 @@ def curves(*, fpr: float) -> dict[str, Any]:
     """Return the bytes of each design in memory over the number of keys."""
     points: dict[str, list[tuple[int, int]]] = {name: [] for name in IN_MEMORY}
     for name, found in points.items():
-        for keys in _POINTS:
-            predicted = _predicted(name, keys, fpr)
+        for power in _POWERS[name]:  # on log scales the others lie on straight lines
+            predicted = _predicted(name, 10**power, fpr)
             if not isinstance(predicted, str):
-                found.append((keys, predicted[0]))
+                found.append((10**power, predicted[0]))
     return {"curves": points}
 
 
@@ -161,16 +162,18 @@ def measure(*, keys: int, fpr: float, design: str, progress: Progress) -> dict[s
 
 
 _KEYS = Number("keys", least=1, most=1e12, default=1e7, whole=True, help="Number of different keys.")
-_FPR = Number("fpr", least=1e-15, most=0.5, default=1e-9, help="Rate of new rows dropped by mistake, at most.")
+_FPR = Number(
+    "fpr", least=1e-15, most=0.5, default=1e-9, help="Rate of new rows dropped by mistake, at most."
+)
 
 ENDPOINTS = [
     Endpoint(
         "dedup/sizes", sizes,
         (
             _KEYS,
-            Number("rows", least=1, most=1e14, whole=True, help="Number of rows; twice the keys if not given."),
+            Number("rows", least=1, most=1e14, whole=True, help="Number of rows; by default twice the keys."),
             _FPR,
-            Number("memory", least=2**26, most=2**50, default=2**32, whole=True, help="Bytes that may be used."),
+            Number("memory", least=2**26, most=2**50, default=2**32, whole=True, help="Bytes to be used."),
             Choice("design", choices=("best", *DESIGNS), default="best", help="The design to look at."),
         ),
         "What each way of remembering keys takes, and how to run it.",

@@ -248,8 +248,8 @@ def times(
 ) -> dict[str, Any]:  # fmt: skip
     """Time look-ups of present and of absent keys in a real filter of each design.
 
-    One thread, integer keys in bulk, the best of seven rounds, at most a million keys: a filter that is larger
-    than the caches takes longer.
+    One thread, integer keys in bulk, the best of seven rounds, at most a million keys: a filter that is
+    larger than the caches takes longer.
     """
     real = min(keys, _TIMED_KEYS)
     found = _find_designs(real, **_request(fpr, bits_per_key, reads, miss_reads, block_bits))

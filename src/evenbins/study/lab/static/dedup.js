@@ -41,11 +41,11 @@ export default {
 
     // --- controls ---
     const keys = slider({
-      label: "Different keys", scale: "log", min: 1000, max: 1e12, least: 1, value: need.keys, digits: 2, whole: true, format: count,
+      label: "Different keys", scale: "log", min: 1e4, max: 1e12, least: 1, value: need.keys, digits: 2, whole: true, format: count,
       onChange: (value) => { need.keys = value; if (need.rows !== null && need.rows < value) need.rows = null; rows.set(allRows()); changed(); },
     });
     const rows = slider({
-      label: "Rows", scale: "log", min: 1000, max: 1e13, least: 1, most: 1e14, value: allRows(), digits: 2, whole: true, format: count, help: "Twice the keys unless you say otherwise.",
+      label: "Rows", scale: "log", min: 1e4, max: 1e13, least: 1, most: 1e14, value: allRows(), digits: 2, whole: true, format: count, help: "Twice the keys unless you say otherwise.",
       onChange: (value) => { need.rows = value; changed(); },
     });
     const fpr = slider({
@@ -65,8 +65,8 @@ export default {
 
     // --- results ---
     const chart = lineChart({
-      label: "Memory over the number of different keys", height: 340, x: { label: "different keys", log: true, min: 1e3, max: 1e12, read: count, format: (value) => `10${superscript(Math.round(Math.log10(value)))}` },
-      y: { label: "memory", log: true, min: 1e3, max: 1e14, format: bytesTick, read: bytes },
+      label: "Memory over the number of different keys", height: 340, x: { label: "different keys", log: true, min: 1e4, max: 1e12, read: count, format: (value) => `10${superscript(Math.round(Math.log10(value)))}` },
+      y: { label: "memory", log: true, min: 1e4, max: 1e14, format: bytesTick, read: bytes },
     });
     const box = h("div", { class: "stack tight" }, h("p", { class: "hint" }, "Planning …"));
     const timeBox = h("div", { class: "stack tight" });

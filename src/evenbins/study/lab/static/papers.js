@@ -162,7 +162,7 @@ export default {
             result.compared > 0 && result.compared < result.rows.length && h("button", { type: "button", class: "small", "aria-pressed": String(printed), onclick: () => { printed = !printed; show(); } },
               printed ? "All rows" : "Only the paper's")),
           dataTable({
-            caption: "The paper's numbers beside ours; ±: the standard deviation of one trial.",
+            caption: "The paper's numbers beside ours; ±: sd, the standard deviation of one trial.",
             rows,
             columns: [
               ...(matchMedia("(max-width: 560px)").matches ? [{ label: "what and where", align: "left", cell: inOne }] : [
@@ -211,7 +211,8 @@ function difference(row) {
   const [tone, sign, meaning] = MARKS[row.agreement];
   const factor = /^× (.*)$/.exec(row.difference);
   const text = factor ? `× ${number(Number(factor[1]))}` : row.difference.replace(/^[+-]0\.0 %$/, "0 %").replace("-", "−");
-  return h("span", { class: tone, title: meaning }, `${text} ${sign}`);
+  const scatter = row.agreement !== "close" && row.sd ? h("span", { class: "hint" }, ` ${number(Math.abs(row.ours - row.paper) / row.sd, 2)} sd`) : "";
+  return h("span", { class: tone, title: meaning }, `${text} ${sign}`, scatter);
 }
 
 // Quantity and point in one cell, for a phone.
