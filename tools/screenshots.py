@@ -45,6 +45,7 @@ WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}
 KEPT = {
     ("filters", "wide", "light"), ("filters", "wide", "dark"), ("filters", "phone", "light"),
     ("tables", "wide", "light"), ("rings", "wide", "light"), ("papers", "wide", "light"),
+    ("dedup", "wide", "light"), ("inspect", "wide", "light"),
 }  # fmt: skip
 TOP = {"papers": 1360}  # pixels of a wide page that are kept, if not 1000
 SETTLED = "main .progress:visible"

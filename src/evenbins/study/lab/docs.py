@@ -1,8 +1,8 @@
 """The documentation that a page of the lab is about: /docs/PAGE, whatever form of it this machine has.
 
-Where the package's metadata names an address, a redirect to its page there; in a checkout in which `make docs`
-was run the built page, served from docs/_build/html; in another checkout the page's source, as text; elsewhere
-a sentence that names the file.
+Where the package's metadata names an address, a redirect to its page there; in a checkout in which
+`make docs` was run the built page, served from docs/_build/html; in another checkout the page's source, as
+text; elsewhere a sentence that names the file.
 """
 
 from __future__ import annotations

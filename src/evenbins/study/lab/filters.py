@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -29,8 +28,9 @@ from evenbins.filters import build
 from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
 from evenbins.structure import kind_of_policy, that_can
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
+from evenbins.study.lab.timing import lookup_ns
 
-__all__ = ["ENDPOINTS", "curve", "curves", "designs", "lookup_ns", "measure", "times"]
+__all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure", "times"]
 
 QUICK = ("standard", "blocked")
 POLICIES = tuple(policy for kind in that_can("lab") for policy in kind.policies)
@@ -44,7 +44,6 @@ _CHUNK = 1 << 18
 _ENOUGH = 100  # false positives that are expected among the absent keys asked for, if that takes no longer
 _MOST_ASKED = 10_000_000  # absent keys of a filter
 _TIMED_KEYS = 1_000_000
-_TIMED_ROUNDS = 7
 _LEVEL = 0.95
 _COMPARED = ("fpr", "fill", "reads", "miss_reads", "list_reads", "overflow", "spilled")
 
@@ -264,16 +263,6 @@ def times(
         measured[each.policy] = [lookup_ns(filter_, some) for some in asked]
     progress(len(found), len(found))
     return {"keys": real, "ns": measured}
-
-
-def lookup_ns(filter_: Any, keys: np.ndarray[Any, Any]) -> float:
-    """Return the nanoseconds per key of a bulk look-up by one thread, the best of seven."""
-    best = math.inf
-    for _ in range(_TIMED_ROUNDS):
-        began = time.perf_counter()
-        filter_.contains_many(keys, threads=1)
-        best = min(best, time.perf_counter() - began)
-    return 1e9 * best / len(keys)
 
 
 def _rows(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]:

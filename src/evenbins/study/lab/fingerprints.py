@@ -25,8 +25,8 @@ from evenbins import FingerprintFilter, digest_many
 from evenbins.filters import plan_of_core
 from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.protocols import side_by_side
-from evenbins.study.lab.filters import lookup_ns
 from evenbins.study.lab.parameters import Endpoint, Number
+from evenbins.study.lab.timing import lookup_ns
 
 __all__ = ["ENDPOINTS", "MOST_KEYS", "block"]
 
