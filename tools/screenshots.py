@@ -36,6 +36,7 @@ PAGES = {
     "fingerprints": ("/fingerprints", [".fingerprints .over", ".tallies td"]),
     "tables": ("/tables", [".plot .line", "tr[aria-selected]", ".arrows .move"]),
     "rings": ("/rings", [".circle .server", ".plot .outline"]),
+    "routing": ("/routing", [".share"]),
     "dedup": ("/dedup", [".plot .line", "tr.chosen", "text=Measured on this machine"]),
     "inspect": ("/inspect", [".drop", "text=Planned beside measured"]),
     "papers": ("/papers", [".facts", ".paperfigure.drawn"]),

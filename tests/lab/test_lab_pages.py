@@ -66,7 +66,7 @@ def test_a_file_that_is_chosen_is_shown_as_by_the_command(page: Any, saved: Path
         assert re.search(rf" {name} +{re.escape(planned)} +{re.escape(measured)}( |\n)", printed), row
     facts = page.locator("table.about").inner_text()
     assert "every byte verified" in facts
-    assert page.locator(".share i").count() == len(loads)
+    assert page.locator(".loadbar i").count() == len(loads)
     assert page.get_by_label("command", exact=True).input_value() == "evenbins inspect keys.evb"
 
 

@@ -43,7 +43,7 @@ from evenbins.study.lab.security import Fence, too_large
 
 __all__ = ["PAGES", "create_app", "endpoints"]
 
-PAGES = ("filters", "fingerprints", "tables", "rings", "dedup", "inspect", "papers")
+PAGES = ("filters", "fingerprints", "tables", "rings", "routing", "dedup", "inspect", "papers")
 STATIC = Path(__file__).parent / "static"
 _AT_ONCE = 4
 _WAITING = 32

@@ -19,7 +19,7 @@ __all__ = ["PAGES", "routes"]
 
 PAGES = {
     "filters": "filters", "fingerprints": "fingerprint", "tables": "tables", "rings": "rings",
-    "dedup": "dedup", "inspect": "cli", "papers": "papers", "routing": "routing", "lab": "lab",
+    "dedup": "dedup", "inspect": "cli", "papers": "papers", "routing": "prefix_routing", "lab": "lab",
 }  # fmt: skip
 """The page of the documentation for each page of the lab; "lab" for the lab itself."""
 

@@ -63,7 +63,7 @@ export default {
           rows: each.rows,
           columns: [
             ...each.columns.map((label, i) => ({ label, align: i ? null : "left", cell: (row) => row[i] })),
-            { label: h("span", { class: "unseen" }, "share of the highest"), align: "left", cell: (row) => h("div", { class: "share" }, h("i", { style: { width: `${100 * row[3]}%` } })) },
+            { label: h("span", { class: "unseen" }, "share of the highest"), align: "left", cell: (row) => h("div", { class: "loadbar" }, h("i", { style: { width: `${100 * row[3]}%` } })) },
           ],
         })))),
         card("Take it with you", command.element, python.element));

@@ -14,6 +14,7 @@ const PAGES = {
   fingerprints: () => import("./fingerprints.js"),
   tables: () => import("./tables.js"),
   rings: () => import("./rings.js"),
+  routing: () => import("./routing.js"),
   dedup: () => import("./dedup.js"),
   inspect: () => import("./inspect.js"),
   papers: () => import("./papers.js"),
