@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_browser import BROWSER
 from playwright.sync_api import TimeoutError
 
 import evenbins
@@ -99,8 +100,8 @@ def test_the_keyboard_reaches_the_content_and_the_pages(page: Any) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/papers")
     assert page.locator("nav a[aria-current]").inner_text() == "Papers"
-    page.go_back()
-    page.wait_for_url("**/filters?*")
+    page.evaluate("setTimeout(() => history.back())")  # Firefox shows the old page without loading it
+    page.wait_for_url("**/filters?*", wait_until="commit")
     page.wait_for_selector(".plot .line")
 
 
@@ -143,6 +144,8 @@ def test_wrong_input_is_said_in_words(page: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_it_without_scrolling_sideways(phone: Any, scheme: str) -> None:
+    if BROWSER == "firefox" and scheme == "dark":
+        pytest.skip("WebDriver BiDi cannot choose the colour scheme yet")
     phone.emulate_media(color_scheme=scheme)
     phone.open(SMALL + "&policy=multilevel")
     phone.wait_for_selector(".plot .bar")
