@@ -23,7 +23,7 @@ $(VENV)/made:
 	@touch $@
 
 $(VENV)/installed: $(VENV)/made $(CORE)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[cli,theory]'
 	@touch $@
 
 $(VENV)/for-tests: EXTRAS := test benchmarks lint

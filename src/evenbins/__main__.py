@@ -1,6 +1,21 @@
-"""`python -m evenbins`: the command line."""
+"""The command `evenbins`, also as `python -m evenbins`. It names the extra that brings what it needs."""
 
-from evenbins.cli import main
+import sys
+from importlib.util import find_spec
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    missing = [name for name in ("click", "rich") if find_spec(name) is None]
+    if missing:
+        names = " and ".join(missing)
+        print(f"evenbins: the command needs {names}: pip install 'evenbins[cli]'", file=sys.stderr)
+        sys.exit(2)
+    from evenbins import cli
+
+    cli.main()
+
 
 if __name__ == "__main__":
     main()
