@@ -1,8 +1,9 @@
 """Uses every structure and plans of the common kinds in an interpreter that has NumPy and nothing else.
 
-    python numpy_only.py FOLDER
+    python numpy_only.py
 
-test_numpy_only.py starts it. An import of another distribution fails as if it were not installed.
+test_numpy_only.py starts it, and the release workflow for each wheel. An import of another distribution fails
+as if it were not installed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib.abc
 import itertools
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +74,13 @@ def make_plans() -> None:
 
 def main() -> None:
     """Block the imports, then use the package."""
-    folder = Path(sys.argv[1])
     for name in [name for name in sys.modules if name.partition(".")[0] not in ALLOWED]:
         if not name.startswith(("_evenbins", "__")):
             del sys.modules[name]
     sys.meta_path.insert(0, _Missing())
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    use_structures(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        use_structures(Path(folder))
     make_plans()
     tops = {name.partition(".")[0] for name in sys.modules}
     print("loaded:", *sorted(tops - set(sys.stdlib_module_names) - {"structures"}))

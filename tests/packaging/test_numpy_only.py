@@ -34,8 +34,8 @@ def _without(*missing: str, command: str) -> subprocess.CompletedProcess[str]:
     return _run("-c", BARE.format(missing=missing, command=command))
 
 
-def test_every_structure_and_common_plan_needs_numpy_only(tmp_path: Path) -> None:
-    done = _run(Path(__file__).with_name("numpy_only.py"), tmp_path)
+def test_every_structure_and_common_plan_needs_numpy_only() -> None:
+    done = _run(Path(__file__).with_name("numpy_only.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     *names, loaded = done.stdout.splitlines()
     assert "HashRing" in names
