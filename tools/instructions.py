@@ -10,7 +10,7 @@ only if the code has changed.
 Exit status 1: a path takes over 3 % more instructions than committed, or fewer: then write the file anew.
 Exit status 3: counts of another compiler, Python or kernel cannot be compared.
 
-Instructions are not time: a path that waits for memory may become slower with as many. `make bench` has times.
+Instructions are not time: a path that waits for memory may become slower with as many. `make bench` times.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -133,8 +134,6 @@ def test_counts_may_differ_by_three_percent() -> None:
 
 
 def test_every_path_is_counted_and_can_be_called_twice() -> None:
-    import json
-
     tool = _tool("instructions")
     tool.KEYS = 200
     names = []
