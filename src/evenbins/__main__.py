@@ -1,21 +1,6 @@
-"""The command `evenbins`, also as `python -m evenbins`. It names the extra that brings what it needs."""
+"""`python -m evenbins`: the command line."""
 
-import sys
-from importlib.util import find_spec
-from typing import NoReturn
-
-
-def main() -> NoReturn:
-    """Run the command line and exit."""
-    missing = [name for name in ("click", "rich") if find_spec(name) is None]
-    if missing:
-        names = " and ".join(missing)
-        print(f"evenbins: the command needs {names}: pip install 'evenbins[cli]'", file=sys.stderr)
-        sys.exit(2)
-    from evenbins import cli
-
-    cli.main()
-
+from evenbins._command import main
 
 if __name__ == "__main__":
     main()

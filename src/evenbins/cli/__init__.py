@@ -73,7 +73,7 @@ def commands() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit; the console script calls it through `evenbins.__main__`."""
+    """Run the command line and exit; the console script calls it through `evenbins._command`."""
     status = _run(args)
     if args is None and leaves_at_once():
         for stream in (sys.stdout, sys.stderr):
