@@ -201,7 +201,7 @@ std::vector<uint64_t> harm_table(uint32_t block_bits, uint32_t hashes) {
   for (uint64_t x = 0; x <= block_bits; ++x) {
     uint64_t rate = uint64_t{1} << 62;
     for (uint32_t i = 0; i < hashes; ++i)
-      rate = static_cast<uint64_t>(static_cast<unsigned __int128>(rate) * x / block_bits);
+      rate = static_cast<uint64_t>(static_cast<uint128>(rate) * x / block_bits);
     harm[x] = rate;
   }
   return harm;

@@ -12,12 +12,12 @@
 // tests/packaging/test_aarch64.py builds it twice, for this machine and for aarch64 (run by qemu-user),
 // and compares the output: then x86 and ARM leave the same digests, bits and files.
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +31,7 @@
 #include "evenbins/multilevel.hpp"
 #include "evenbins/paged.hpp"
 #include "evenbins/parallel.hpp"
+#include "evenbins/platform.hpp"
 #include "evenbins/ring.hpp"
 #include "evenbins/standard_view.hpp"
 #include "evenbins/summary.hpp"
@@ -610,10 +611,9 @@ void summarise() {
 // A one-read table on disk: its pages and its summary, but for what is random in them (headers, stamps).
 void turn_pages() {
   Checksum checksum;
-  const char* folder = std::getenv("TMPDIR");
   const std::string path =
-      std::string(folder == nullptr ? "/tmp" : folder) + "/evenbins-selftest-" + std::to_string(::getpid());
-  const auto opened = [&](int flags) { return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600)); };
+      (std::filesystem::temp_directory_path() / ("evenbins-selftest-" + std::to_string(process_id()))).string();
+  const auto opened = [&](int flags) { return Descriptor(platform::open_file(path.c_str(), flags, 0600)); };
   for (const uint64_t key_type : {1u, 3u}) {
     const size_t words = key_type == 3 ? 2 : 1, n = 3000;
     const Words keys = random_words(25, n * words), values = random_words(26, n);
@@ -643,7 +643,7 @@ void turn_pages() {
     const std::vector<uint8_t> summary = table.summary_file();
     checksum.add(summary.data() + 24, summary.size() - 32);
     table.close();
-    ::unlink(path.c_str());
+    std::filesystem::remove(path);
   }
   checksum.print("pages");
 }
