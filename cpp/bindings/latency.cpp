@@ -29,9 +29,7 @@ using Times = nb::ndarray<nb::numpy, uint32_t, nb::ndim<1>>;
 
 // The time that this thread has worked: without that in which others had its core.
 struct ThreadClock {
-  static std::chrono::nanoseconds now() {
-    return platform::thread_time();
-  }
+  static std::chrono::nanoseconds now() { return platform::thread_time(); }
 };
 
 // Nanoseconds of each call insert(i), at most 2^32 − 1, while what free() returns is there.

@@ -205,6 +205,12 @@ void init_descriptor(Descriptor* self, const nb::bytes& path, int flags, int mod
   new (self) Descriptor(number);
 }
 
+void lock_file(int descriptor, bool exclusive) {
+  if (platform::lock_file(descriptor, exclusive) == 0) return;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
 // Straight from the core's copy to the file: a summary may be of gigabytes.
 void write_summary(PagedObject& self, int descriptor) {
   const std::vector<uint8_t> out = alone_with(self, [](PagedTable& table) { return table.summary_file(); });
@@ -246,6 +252,8 @@ void bind_paged(nb::module_& m) {
       },
       nb::arg("file"), nb::arg("path"), nb::arg("capacity"), nb::arg("seed"), nb::arg("core"), nb::arg("uid"),
       "Write an empty table in pages to a new file, and close it.");
+  m.def("lock_file", &lock_file, nb::arg("descriptor"), nb::arg("exclusive"),
+        "Lock an open file until it is closed; BlockingIOError if another process has it.");
   nb::class_<Descriptor>(m, "Descriptor",
                          "An open file, closed with the object: an exception between two steps of Python leaks none.")
       .def("__init__", &init_descriptor, nb::arg("path"), nb::arg("flags"), nb::arg("mode") = 0666,

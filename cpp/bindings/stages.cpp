@@ -331,8 +331,7 @@ EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
   return newest.lookups_wait ? add_to_growing(object, newest, digest) : add_to_newest(object, newest, digest);
 }
 
-EVENBINS_COLD PyObject* add_rarely(PyObject* self, StagesObject& object, uint64_t digest,
-                                                  bool answer_wanted) {
+EVENBINS_COLD PyObject* add_rarely(PyObject* self, StagesObject& object, uint64_t digest, bool answer_wanted) {
   return with_python_errors([&]() -> PyObject* {
     object.require_stage();
     require_writable(object.newest());

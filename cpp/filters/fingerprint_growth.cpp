@@ -176,8 +176,7 @@ void GrowingFingerprintFilter::prepare() {
   }
   const uint64_t in = copies(), blocks = old_->blocks(), steps = last_step_ - first_step_;
   const uint64_t done = std::min(in > first_step_ ? in - first_step_ : 0, steps);
-  move_blocks(
-      std::min<uint64_t>(blocks, static_cast<uint64_t>(static_cast<uint128>(blocks) * done / steps) + 1));
+  move_blocks(std::min<uint64_t>(blocks, static_cast<uint64_t>(static_cast<uint128>(blocks) * done / steps) + 1));
   until_step_ = std::max<uint64_t>(steps / blocks, 1);
   if (moved_ == blocks) finish();
 }

@@ -100,9 +100,7 @@ WindowFilter::WindowFilter(Spec spec, Bits bits)
 void WindowFilter::tell_time(int64_t time) {
   present_.store(std::clamp(time, -kMostTime, kMostTime), std::memory_order_relaxed);
 }
-int64_t WindowFilter::step_of(int64_t time) const {
-  return scaled_down(time, steps_, static_cast<uint64_t>(window_));
-}
+int64_t WindowFilter::step_of(int64_t time) const { return scaled_down(time, steps_, static_cast<uint64_t>(window_)); }
 int64_t WindowFilter::time_step() const {
   return step_of(counted_ ? step(kAdditions) : present_.load(std::memory_order_relaxed));
 }

@@ -54,7 +54,7 @@ AddOutcome two_choice_add_key(const void* view, uint64_t digest) {
   uint64_t masks[2][kWords];
   uint64_t* blocks[2];
   uint64_t harm[2];
-EVENBINS_UNROLL(2)
+  EVENBINS_UNROLL(2)
   for (uint32_t j = 0; j < 2; ++j) {
     const uint64_t word = word_of(digest, j);
     blocks[j] = block_of<BlockLog>(f.levels[j], word);

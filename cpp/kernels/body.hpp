@@ -109,9 +109,8 @@ EVENBINS_INLINE void each_line(const IntHash& hash, Word* words, uint64_t lines,
 
 uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
   uint64_t zero_lines = 0;
-  each_line<0>(hash, words, lines, keys, n, [&](const uint64_t* line, uint64_t) EVENBINS_INLINE_LAMBDA {
-    zero_lines += line_is_zero(line);
-  });
+  each_line<0>(hash, words, lines, keys, n,
+               [&](const uint64_t* line, uint64_t) EVENBINS_INLINE_LAMBDA { zero_lines += line_is_zero(line); });
   return zero_lines;
 }
 void line_updates(const IntHash& hash, uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {

@@ -215,9 +215,8 @@ struct Fingerprints {
         [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) EVENBINS_INLINE_LAMBDA {
           waiting.add(j, 0, !Code::insert(key.line, f.one, key.place(f), key.quotient, key.remainder));
         },
-        [&](size_t count, const Waiting& waiting) EVENBINS_INLINE_LAMBDA {
-          return waiting.count == 0 || add_waiting(view, digests, count, waiting);
-        });
+        [&](size_t count, const Waiting& waiting)
+            EVENBINS_INLINE_LAMBDA { return waiting.count == 0 || add_waiting(view, digests, count, waiting); });
     while (added < n) {  // of a chunk that does not fit, key by key
       const Key key = key_of(view, digests[added]);
       if (!add(view, key, key.place(view))) break;
@@ -236,8 +235,8 @@ struct Fingerprints {
     return true;
   }
   // Removes the keys of a chunk again, of those that waited only the first `done`.
-  EVENBINS_COLD static bool take_back_chunk(const FingerprintView& f, const uint64_t* digests,
-                                                           size_t count, const Waiting& waiting, uint32_t done) {
+  EVENBINS_COLD static bool take_back_chunk(const FingerprintView& f, const uint64_t* digests, size_t count,
+                                            const Waiting& waiting, uint32_t done) {
     uint32_t i = 0;
     for (size_t j = waiting.first; j < waiting.first + count; ++j) {
       const bool waited = i < waiting.count && waiting.key(i) == j;

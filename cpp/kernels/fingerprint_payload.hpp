@@ -94,7 +94,7 @@ struct Payloads {
     const FingerprintShape& g = f.one;
     const uint32_t bits = g.bits - f.payload;
     if constexpr (Planes != 0 && kFindsBytes) {
-EVENBINS_UNROLL(4)
+      EVENBINS_UNROLL(4)
       for (uint32_t p = 0; p < Planes; ++p)
         if (8 * (p + 1) <= bits)
           run &= find_equal(line, remainder >> (g.bits - 8 * (p + 1)) & 0xFF) >> (g.plane_at + p * g.slots);

@@ -93,7 +93,8 @@ bool read_cores(CoreSet& cores) noexcept {
   return true;
 }
 bool set_cores(Thread thread, const CoreSet& cores) noexcept {
-  return ::pthread_setaffinity_np(thread, sizeof(cpu_set_t), reinterpret_cast<const cpu_set_t*>(cores.bits.data())) == 0;
+  const auto* const set = reinterpret_cast<const cpu_set_t*>(cores.bits.data());
+  return ::pthread_setaffinity_np(thread, sizeof *set, set) == 0;
 }
 void name_thread(Thread thread, const char* name) noexcept { ::pthread_setname_np(thread, name); }
 #else

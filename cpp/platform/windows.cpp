@@ -22,33 +22,18 @@ HANDLE handle_of(int file) { return reinterpret_cast<HANDLE>(_get_osfhandle(file
 int failed() {
   switch (GetLastError()) {
     case ERROR_FILE_NOT_FOUND:
-    case ERROR_PATH_NOT_FOUND:
-      errno = ENOENT;
-      break;
+    case ERROR_PATH_NOT_FOUND: errno = ENOENT; break;
     case ERROR_FILE_EXISTS:
-    case ERROR_ALREADY_EXISTS:
-      errno = EEXIST;
-      break;
+    case ERROR_ALREADY_EXISTS: errno = EEXIST; break;
     case ERROR_ACCESS_DENIED:
-    case ERROR_SHARING_VIOLATION:
-      errno = EACCES;
-      break;
-    case ERROR_LOCK_VIOLATION:
-      errno = EWOULDBLOCK;
-      break;
-    case ERROR_INVALID_HANDLE:
-      errno = EBADF;
-      break;
+    case ERROR_SHARING_VIOLATION: errno = EACCES; break;
+    case ERROR_LOCK_VIOLATION: errno = EWOULDBLOCK; break;
+    case ERROR_INVALID_HANDLE: errno = EBADF; break;
     case ERROR_DISK_FULL:
-    case ERROR_HANDLE_DISK_FULL:
-      errno = ENOSPC;
-      break;
+    case ERROR_HANDLE_DISK_FULL: errno = ENOSPC; break;
     case ERROR_NOT_ENOUGH_MEMORY:
-    case ERROR_OUTOFMEMORY:
-      errno = ENOMEM;
-      break;
-    default:
-      errno = EIO;
+    case ERROR_OUTOFMEMORY: errno = ENOMEM; break;
+    default: errno = EIO;
   }
   return -1;
 }
@@ -71,7 +56,9 @@ bool bit_of(int word, int bit) { return (static_cast<uint32_t>(word) >> bit & 1)
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((target("xsave")))
 #endif
-uint64_t enabled_states() { return _xgetbv(0); }
+uint64_t enabled_states() {
+  return _xgetbv(0);
+}
 #endif
 
 }  // namespace
@@ -103,8 +90,8 @@ int open_file(const char* path, int flags, int mode) noexcept {
                      : (flags & _O_TRUNC) ? CREATE_ALWAYS
                                           : OPEN_ALWAYS;
   const DWORD kind = (flags & _O_CREAT) != 0 && (mode & 0200) == 0 ? FILE_ATTRIBUTE_READONLY : FILE_ATTRIBUTE_NORMAL;
-  const HANDLE handle = CreateFileW(name, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr, make,
-                                    kind, nullptr);
+  const HANDLE handle =
+      CreateFileW(name, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr, make, kind, nullptr);
   if (handle == INVALID_HANDLE_VALUE) return failed();
   const int file = _open_osfhandle(reinterpret_cast<intptr_t>(handle), flags & (_O_RDWR | _O_WRONLY | _O_APPEND));
   if (file < 0) CloseHandle(handle);
@@ -185,7 +172,8 @@ Processor processor() noexcept {
   const bool saves_256 = (states & 6) == 6, saves_512 = (states & 0xE6) == 0xE6;
   const int features = leaf7[1];
   found.avx2 = saves_256 && bit_of(features, 5) && bit_of(features, 8);
-  found.avx512 = saves_512 && bit_of(features, 16) && bit_of(features, 17) && bit_of(features, 30) && bit_of(features, 31);
+  found.avx512 =
+      saves_512 && bit_of(features, 16) && bit_of(features, 17) && bit_of(features, 30) && bit_of(features, 31);
   found.avx512vbmi = found.avx512 && bit_of(leaf7[2], 1);
   const auto signature = static_cast<uint32_t>(leaf1[0]);
   const uint32_t family = (signature >> 8 & 15) + (signature >> 20 & 255);

@@ -324,8 +324,7 @@ bool Ring::may_lease(uint32_t id, uint64_t load) const {
   uint64_t all = load;
   for (const uint32_t each : order_) all += nodes_[each].lease_load;
   const auto [total, own] = weights_anew(node);
-  return !(own * (static_cast<uint128>(audit_.rate) * all) <
-           total * (static_cast<uint128>(kBillion) * after));
+  return !(own * (static_cast<uint128>(audit_.rate) * all) < total * (static_cast<uint128>(kBillion) * after));
 }
 
 void Ring::move(KeyMapEntry& entry, uint32_t to, RingMoves& moves) {

@@ -75,7 +75,8 @@ class Disk {
   Disk(Descriptor& file, std::string path, Tape* tape, uint32_t number)
       : descriptor_(file.release()), path_(std::move(path)), tape_(tape), number_(number) {
     char byte;
-    knows_cache_ = is_open() && (platform::read_cached_at(descriptor_, 0, &byte, 1) >= 0 || errno == EAGAIN || errno == EINTR);
+    knows_cache_ =
+        is_open() && (platform::read_cached_at(descriptor_, 0, &byte, 1) >= 0 || errno == EAGAIN || errno == EINTR);
   }
   ~Disk() { close(); }
   Disk(const Disk&) = delete;

@@ -71,9 +71,10 @@ class BlockSignals {
 };
 
 // ---- the processor ---------------------------------------------------------------------------------------------
-struct Processor {  // all false where the instruction set is another one
-  bool avx2 = false, avx512 = false, avx512vbmi = false;  // with bmi2; F, DQ, BW and VL
-  bool deposits_slowly = false;                           // pdep by microcode, a hundred times slower than others
+// All false where the instruction set is another one. avx2: with bmi2; avx512: F, DQ, BW and VL; deposits_slowly: pdep by
+// microcode, a hundred times slower than elsewhere.
+struct Processor {
+  bool avx2 = false, avx512 = false, avx512vbmi = false, deposits_slowly = false;
 };
 Processor processor() noexcept;
 

@@ -271,8 +271,7 @@ class Ring {
         find_even_limit(n);
       return {std::min(even_limit_, node_keys_), 0, 0};
     }
-    return {0, static_cast<uint128>(kBillion) * total_.low(),
-            static_cast<uint128>(config_.rate) * n};
+    return {0, static_cast<uint128>(kBillion) * total_.low(), static_cast<uint128>(config_.rate) * n};
   }
   EVENBINS_INLINE bool takes(const Room& r, uint32_t id, uint64_t load) const {
     if (r.limit != 0) [[likely]]

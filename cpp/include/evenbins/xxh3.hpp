@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "evenbins/compiler.hpp"
+
 namespace evenbins {
 
 static_assert(std::endian::native == std::endian::little, "evenbins stores and hashes little endian");
