@@ -18,6 +18,8 @@
 #include <exception>
 #include <thread>
 
+#include "evenbins/compiler.hpp"
+
 namespace evenbins::python {
 
 namespace nb = nanobind;
