@@ -99,7 +99,7 @@ def test_a_million_entries_take_five_bytes_each() -> None:
 
 
 def test_the_index_expires_as_an_lru_cache_does() -> None:
-    """One node with 96 blocks, where chats lose a fifth of theirs: 99 % of the depths are those of exact LRU."""
+    """One node with 96 blocks, where chats lose a fifth of theirs: 99 % of the depths are as in exact LRU."""
     router = PrefixRouter(["a"], cache_blocks=96)
     exact = Router({"a": 1.0}, policy="prefix", cache_blocks=96, cache=LruCache)
     endless = Router({"a": 1.0}, policy="prefix", cache_blocks=10**6, cache=LruCache)
