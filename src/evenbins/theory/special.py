@@ -37,6 +37,7 @@ Vector = npt.NDArray[np.float64]
 _NODES, _WEIGHTS = legendre.leggauss(40)
 _NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0  # of the interval 0 ... 1
 _DROP = 40.0  # the density is left out where it is e**-40 of what it is at the end
+_AT_ONCE = 2048  # integrals: memory and cache
 _EXACT = 16  # up to this, factorials are taken as they are
 
 
@@ -107,11 +108,15 @@ def _density(a: Vector, b: Vector, x: Vector, y: Vector) -> Vector:
 
 def _panel(width: Vector, slope: Vector, curved: Sequence[tuple[Vector, Vector]]) -> Vector:
     """Integrate exp(-slope s - sum of a (b s - log(1 + b s))) over s = 0 ... width; `curved` has a, b."""
-    s = width[:, None] * _NODES
-    exponent = slope[:, None] * s
-    for a, b in curved:
-        exponent += a[:, None] * _curve(b[:, None] * s)
-    return np.asarray(width * (np.exp(-exponent) @ _WEIGHTS))
+    found = np.empty_like(width)
+    for start in range(0, len(width), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        s = width[part, None] * _NODES
+        exponent = slope[part, None] * s
+        for a, b in curved:
+            exponent += a[part, None] * _curve(b[part, None] * s)
+        found[part] = width[part] * (np.exp(-exponent) @ _WEIGHTS)
+    return found
 
 
 def _fall(slope: Vector, bend: Vector) -> Vector:
