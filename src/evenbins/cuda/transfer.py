@@ -64,7 +64,8 @@ def _class_of(kind: structure.Kind, plan: Any) -> Any:
         raise _not_on_a_gpu(kind.title)
     if kind.name == "standard" and plan.hashing != "independent":
         raise TypeError(
-            f"a standard filter in device memory has independent hashing, not {plan.hashing!r}: build one with it"
+            f"a standard filter in device memory has independent hashing, not {plan.hashing!r}: build one "
+            "with it"
         )
     return CLASSES[kind.name]
 
