@@ -1,12 +1,12 @@
-"""False-positive rates of cuCollections' blocked filter beside ours, at equal memory and at equal rate; no GPU.
+"""False-positive rates of cuCollections' blocked filter beside ours, at equal memory and at equal rate.
 
-    python -m benchmarks.gpu.cucollections
+    python tools/cucollections_rates.py
 
-Its layout of 2024 (default_filter_policy_impl.cuh): blocks of eight 32-bit words, one bit in each. The block is
-the hash modulo the number of blocks, and word w has its bit from bits 5w … 5w+4 of the same hash. If 2**z
-divides the number of blocks, all keys of a block share the last z bits of their hashes, and with them their
-bits in the first words. The rate follows from the words that are left: `rate`. Its benchmark of 2,000 MB
-has 2**19 * 125 blocks; `rate` gives what was published for it to a part in a thousand.
+Needs no GPU. Its layout of 2024 (default_filter_policy_impl.cuh): blocks of eight 32-bit words, one bit in
+each. The block is the hash modulo the number of blocks; word w has its bit from bits 5w … 5w+4 of the same
+hash. If 2**z divides the number of blocks, all keys of a block share the last z bits of their hashes, and
+with them their bits in the first words. The rate follows from the words that are left: `rate`. Its benchmark
+of 2,000 MB has 2**19 * 125 blocks; `rate` gives what was published for it to a part in a thousand.
 """
 
 from __future__ import annotations
