@@ -110,7 +110,11 @@ class DeviceBalancedFilter(DeviceFilter):
             arguments = (piece.data, piece.more, self._hash, np.uint64(piece.n), digests)
             self._kernels.launch_per_key(kernel, piece.n, arguments)
             before = self._words.copy()
-            steps = self._add_by_level(digests)
+            try:
+                steps = self._add_by_level(digests)
+            except Exception:  # too little memory, for example
+                self._words = before
+                raise
             if steps is None:
                 self._words = before
                 steps = self._add_on_host(digests)

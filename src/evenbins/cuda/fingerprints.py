@@ -81,8 +81,6 @@ class DeviceFingerprintFilter(DeviceFilter):
 
     def count_many(self, keys: object, *, digests: bool = False) -> Any:
         """Return how many copies of each key's fingerprint are in, as int64."""
-        if self._core.set:
-            return self.contains_many(keys, digests=digests).astype(np.int64)
         return self._answer(keys, digests, "counting keys", self._count, ordered=True, dtype=np.int64)
 
     def _measure(self) -> FingerprintStats:

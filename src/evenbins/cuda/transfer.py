@@ -48,6 +48,8 @@ def to_device(f: BaseFilter | CountMinSketch) -> DeviceFilter | DeviceSketch:
         kind = structure.kind_of_object(f)
     except StopIteration:
         raise _not_on_a_gpu(f"a {type(f).__name__}") from None
+    if isinstance(f, BaseFilter):
+        f._settle()  # one that is growing finishes its step, as when it is saved
     made: DeviceFilter | DeviceSketch = _class_of(kind, f.plan)(f.plan, f)
     return made
 
