@@ -117,6 +117,7 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
     "tools/check_odr.py": None,  # compiles everything
     "tools/compare_sorted.py": {"KEYS": 10_000, "ASKED": 1_000, "ROUNDS": 1},
+    "tools/cucollections_rates.py": "",
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/instructions.py": None,  # valgrind; tests/packaging/test_release.py calls its paths
     "tools/kill_study.py": "--kills 1 --servers 2 --threads 2",
