@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp' -o -name '*.cuh') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab check test test-long test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults
+.PHONY: help demo lab check test test-long test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -24,7 +24,7 @@ $(VENV)/made:
 
 $(VENV)/installed: $(VENV)/made $(CORE)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/show_build.py \
-	  $(BIN)/pip install --verbose --no-build-isolation --editable .
+	  $(BIN)/pip install --verbose --no-build-isolation --editable '.[cli,theory]'
 	@touch $@
 
 $(VENV)/for-tests: EXTRAS := test benchmarks lint
@@ -103,6 +103,12 @@ sanitize: $(VENV)/for-tests ## the core and the bindings under ASan, UBSan, LSan
 coverage: $(VENV)/for-coverage system-packages ## lines run by the tests: Python at least 95 %, the C++ core 90 %
 	$(BIN)/python tools/measure_coverage.py $(ARGS)
 
+instructions: $(VENV)/installed ## instructions of key paths against benchmarks/instructions.json, +-3 %: no clock (ARGS=--write: new counts)
+	@command -v valgrind >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null || { echo "make instructions needs valgrind"; exit 2; }; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq valgrind >/dev/null; }
+	$(BIN)/python tools/instructions.py $(ARGS)
+
 determinism: $(VENV)/for-tests ## the same bytes from every kernel, number of threads, batch size and Python found
 	$(BIN)/python tools/determinism.py $(ARGS)
 
@@ -172,6 +178,9 @@ stub: $(VENV)/for-tests ## writes src/evenbins/_core.pyi and _study.pyi anew
 
 wheel: $(VENV)/made ## builds a wheel into dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+sdist: $(VENV)/made ## builds the source distribution into dist/
+	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
 
 clean: ## removes everything that was built
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
