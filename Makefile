@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp' -o -name '*.cuh') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab check test test-long test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
+.PHONY: help demo lab check test test-long test-platforms test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -33,6 +33,11 @@ $(VENV)/for-docs: EXTRAS := docs
 $(VENV)/for-demo: EXTRAS := plot
 $(VENV)/for-lab: EXTRAS := lab plot
 $(VENV)/for-coverage: EXTRAS := test benchmarks lint coverage
+$(VENV)/for-platforms: $(VENV)/made
+	$(BIN)/python tools/extras.py platforms > $@.txt
+	$(BIN)/pip install --quiet --requirement $@.txt
+	@touch $@
+
 $(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo $(VENV)/for-lab $(VENV)/for-coverage: $(VENV)/installed
 	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
 	$(BIN)/pip install --quiet --requirement $@.txt
@@ -81,6 +86,12 @@ test: $(VENV)/for-tests system-packages ## all tests
 test-long: $(VENV)/for-tests system-packages ## property tests, calls beside each other, forks, signals and allocation failure at full length; the ARM kernel as shipped
 	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest -o faulthandler_timeout=7200 -m 'long or not long' $(LONG)
 	$(BIN)/python -m pytest -o faulthandler_timeout=7200 -m long
+
+test-platforms: $(VENV)/for-platforms system-packages ## the core and its self-test for Windows (wine), musl, aarch64 (qemu) and macOS (built only); writes trust/platforms.json
+	@command -v wine >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null || { echo "make test-platforms needs wine"; exit 2; }; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends wine wine64 >/dev/null; }
+	$(BIN)/python tools/test_platforms.py $(ARGS)
 
 test-gpu: ## what needs a GPU: the same bytes as on the CPU, races, memory; uses the CuPy, PyTorch and JAX of $(PYTHON), and no network
 	$(PYTHON) tools/gpu_tests.py $(ARGS)
