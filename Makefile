@@ -163,7 +163,7 @@ bench-quick: $(VENV)/for-bench
 	for suite in $(SUITES); do $(BIN)/python -m benchmarks $$suite --quick || exit; done
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -E -b html docs docs/_build/html  # -E: a partial build loses entries of the search
 	$(BIN)/python tools/search_docs.py
 
 pictures: $(VENV)/installed ## draws docs/images/*.svg anew
