@@ -91,11 +91,11 @@ class Owners {
   Owners() = default;
   Owners(const Address& address, uint32_t count) : address_(address), bounds_(count + 1, ~uint64_t{0}) {
     for (uint32_t o = 0; o < count; ++o) {
-      const auto line = static_cast<uint64_t>(static_cast<unsigned __int128>(address.lines) * o / count);
+      const auto line = static_cast<uint64_t>(static_cast<uint128>(address.lines) * o / count);
       const uint64_t unit = line << address.shift;
       bounds_[o] = address.scale == 0 ? unit : least_word_of(unit, address.scale);
     }
-    factor_ = static_cast<uint64_t>((static_cast<unsigned __int128>(count) << 64) / (address.lines + 1));
+    factor_ = static_cast<uint64_t>((static_cast<uint128>(count) << 64) / (address.lines + 1));
   }
   uint32_t count() const { return static_cast<uint32_t>(bounds_.size()) - 1; }
   uint64_t bound(uint32_t owner) const { return bounds_[owner]; }

@@ -11,15 +11,11 @@
 // and a queue that two calls share can give each of them half of what it needs, for ever.
 #include "evenbins/threads.hpp"
 
-#include <pthread.h>
-
-#include <csignal>
+#include <bit>
 #include <memory>
 #include <stdexcept>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
+#include "evenbins/platform.hpp"
 
 namespace evenbins {
 
@@ -31,10 +27,8 @@ struct Workers::Worker {
   void (*run)(void*, uint32_t) = nullptr;
   void* context = nullptr;
   uint32_t number = 0;
-#if defined(__linux__)
-  pthread_t thread{};
-  cpu_set_t cores{};  // where it may run
-#endif
+  platform::Thread thread{};
+  platform::CoreSet cores;  // where it may run
 
   [[noreturn]] void work() {
     while (true) {
@@ -63,70 +57,45 @@ struct Pool {
 constinit Pool pool;  // has no destructor: threads may use it until the process ends
 
 // A child has no thread but the one that called fork(): the workers, idle or not, exist in the parent alone.
-const bool safe_to_fork = pthread_atfork([] { pool.lock.lock(); }, [] { pool.lock.unlock(); },
-                                         [] {
-                                           pool.idle = nullptr;
-                                           pool.workers = 0;
-                                           ++pool.forks;
-                                           pool.lock.unlock();
-                                         }) == 0;
-
-// Blocks signals in this thread, and so in the threads that it starts: Python's handlers run where the user expects
-// them. Not those that a thread raises by what it does, which would end the process without a word.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, own);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
+const bool safe_to_fork = platform::at_fork([] { pool.lock.lock(); }, [] { pool.lock.unlock(); },
+                                            [] {
+                                              pool.idle = nullptr;
+                                              pool.workers = 0;
+                                              ++pool.forks;
+                                              pool.lock.unlock();
+                                            });
 
 // Returns a new worker; throws if there is no memory, or no thread to be had.
 Worker* start_worker() {
   auto worker = std::make_unique<Worker>();
-  const BlockSignals block;
+  const platform::BlockSignals block;
   std::thread thread([&it = *worker] { it.work(); });
-#if defined(__linux__)
   worker->thread = thread.native_handle();
-  pthread_setname_np(worker->thread, "evenbins");
-#endif
+  platform::name_thread(worker->thread, "evenbins");
   thread.detach();
   return worker.release();
 }
 
-#if defined(__linux__)
-bool read_cores(cpu_set_t& cores) {
-  CPU_ZERO(&cores);
-  return sched_getaffinity(0, sizeof cores, &cores) == 0;  // not if there are more than the set can hold
-}
-
 // Lets the workers run where the calling thread may run, as threads that it starts would.
 void inherit_cores(Worker* first) {
-  cpu_set_t cores;
-  if (!read_cores(cores)) return;
+  platform::CoreSet cores;
+  if (!platform::read_cores(cores)) return;
   for (Worker* worker = first; worker != nullptr; worker = worker->next) {
-    if (CPU_EQUAL(&worker->cores, &cores)) continue;
-    if (pthread_setaffinity_np(worker->thread, sizeof cores, &cores) == 0) worker->cores = cores;
+    if (worker->cores == cores) continue;
+    if (platform::set_cores(worker->thread, cores)) worker->cores = cores;
   }
 }
-#else
-void inherit_cores(Worker*) {}
-#endif
 
 }  // namespace
 
 uint32_t forks() noexcept { return pool.forks; }
 
 uint32_t allowed_cores() noexcept {
-#if defined(__linux__)
-  if (cpu_set_t cores; read_cores(cores)) return static_cast<uint32_t>(CPU_COUNT(&cores));
-#endif
+  if (platform::CoreSet cores; platform::read_cores(cores)) {
+    int count = 0;
+    for (const uint64_t bits : cores.bits) count += std::popcount(bits);
+    return static_cast<uint32_t>(count);
+  }
   return std::max(std::thread::hardware_concurrency(), 1u);
 }
 

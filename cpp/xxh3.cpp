@@ -16,7 +16,7 @@ Hash128 hash128_1to3(const uint8_t* p, size_t n, uint64_t seed) {
 Hash128 hash128_4to8(const uint8_t* p, size_t n, uint64_t seed) {
   const uint64_t combined = uint64_t{read32(p)} | (uint64_t{read32(p + n - 4)} << 32);
   const uint64_t v = ((secret64(16) ^ secret64(24)) + modified_seed(seed)) ^ combined;
-  const unsigned __int128 product = static_cast<unsigned __int128>(v) * (kPrime64_1 + (n << 2));
+  const uint128 product = static_cast<uint128>(v) * (kPrime64_1 + (n << 2));
   uint64_t low = static_cast<uint64_t>(product), high = static_cast<uint64_t>(product >> 64);
   high += low << 1;
   low ^= high >> 3;
@@ -28,11 +28,11 @@ Hash128 hash128_9to16(const uint8_t* p, size_t n, uint64_t seed) {
   const uint64_t first = read64(p), last = read64(p + n - 8);
   const uint64_t a = ((secret64(32) ^ secret64(40)) - seed) ^ first ^ last;
   const uint64_t b = ((secret64(48) ^ secret64(56)) + seed) ^ last;
-  const unsigned __int128 product = static_cast<unsigned __int128>(a) * kPrime64_1;
+  const uint128 product = static_cast<uint128>(a) * kPrime64_1;
   uint64_t low = static_cast<uint64_t>(product) + ((uint64_t{n} - 1) << 54);
   uint64_t high = static_cast<uint64_t>(product >> 64) + b + (b & 0xFFFFFFFF) * (kPrime32_2 - 1);
   low ^= __builtin_bswap64(high);
-  const unsigned __int128 second = static_cast<unsigned __int128>(low) * kPrime64_2;
+  const uint128 second = static_cast<uint128>(low) * kPrime64_2;
   high = static_cast<uint64_t>(second >> 64) + high * kPrime64_2;
   return {avalanche(static_cast<uint64_t>(second)), avalanche(high)};
 }

@@ -6,7 +6,7 @@
 
 The core is built with gcov's counters into build/coverage (tools/instrumented.py), and one run of the tests
 gives both figures: coverage.py counts the Python, subprocesses and the workers of pytest-xdist included; gcov
-the C++, with the core's self-test (tools/aarch64_selftest.cpp) beside. C++ means cpp/ without the bindings,
+the C++, with the core's self-test (tools/selftest.cpp) beside. C++ means cpp/ without the bindings,
 which are glue that Python's tests run, and which are listed for information.
 
 tests/packaging is left out (it builds other cores); so are the NEON kernel, which is not compiled here and
@@ -88,7 +88,7 @@ def _run_tests(made: Build, tests: list[str], workers: str, again: bool) -> int:
 def _self_test(made: Build) -> None:
     program = made.folder / "selftest"
     instrumented.run(
-        "g++", "-std=c++20", "-O1", "-I", ROOT / "cpp/include", ROOT / "tools/aarch64_selftest.cpp",
+        "g++", "-std=c++20", "-O1", "-I", ROOT / "cpp/include", ROOT / "tools/selftest.cpp",
         made.core, "--coverage", "-pthread", "-o", program,
     )  # fmt: skip
     instrumented.run(program)

@@ -8,7 +8,7 @@
 For each build, in build/sanitize/<name> (tools/instrumented.py), never in the user's environment:
 
     faults      sanitizers/faults.cpp: every fault that the build looks for is reported, no other
-    self-test   tools/aarch64_selftest.cpp: the C++ core alone, every kernel of this machine; leaks at its end
+    self-test   tools/selftest.cpp: the C++ core alone, every kernel of this machine; leaks at its end
     tests       pytest, a process for each file, the sanitizer's runtime loaded first; PYTHONMALLOC=malloc,
                 so that Python's objects are watched too; leaks by sanitizers/plugin.py
 
@@ -190,7 +190,7 @@ def _self_test(sanitizer: Sanitizer, made: Build) -> str:
     program = made.folder / "selftest"
     instrumented.run(
         "g++", "-std=c++20", "-O1", *sanitizer.options, "-I", ROOT / "cpp/include",
-        ROOT / "tools/aarch64_selftest.cpp", made.core, "-pthread", "-o", program,
+        ROOT / "tools/selftest.cpp", made.core, "-pthread", "-o", program,
     )  # fmt: skip
     settings = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
     done = subprocess.run(

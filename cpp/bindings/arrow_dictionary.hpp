@@ -151,7 +151,7 @@ class DictionaryColumn final : public ArrayColumn<H, DictionaryColumn<H, Index>>
     if (count > 0) read_unknown(indices, unknown, count, first, out);
   }
 
-  [[gnu::noinline]] void read_unknown(const uint64_t* indices, const uint16_t* unknown, size_t n, size_t first,
+  EVENBINS_NOINLINE void read_unknown(const uint64_t* indices, const uint16_t* unknown, size_t n, size_t first,
                                       Word* out) const {
     uint64_t rows[this->kBatch];
     Word found[this->kBatch];

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -97,7 +96,7 @@ void write_file(Object& turns, Structure& structure, int descriptor) {
     const auto write_all = [&](const void* data, uint64_t size) {
       const auto* p = static_cast<const char*>(data);
       while (size > 0 && error == 0) {
-        const ssize_t n = ::write(descriptor, p, std::min<uint64_t>(size, 1 << 30));
+        const int64_t n = platform::write_on(descriptor, p, std::min<uint64_t>(size, 1 << 30));
         if (n < 0) {
           if (errno != EINTR) error = errno;
         } else {

@@ -61,7 +61,7 @@ bool with_errors_set(F&& call) {
   return false;
 }
 
-[[gnu::noinline, gnu::cold]] PyObject* refuse_add() {
+EVENBINS_COLD PyObject* refuse_add() {
   set_filter_full(0, "this key");
   return nullptr;
 }
@@ -78,7 +78,7 @@ bool change_in_turn(FilterObject& object, F&& change) {
 }
 
 // The rare paths of single calls, out of line: the common ones are a few instructions around an indirect call.
-[[gnu::noinline, gnu::cold]] int contains_in_turn(FilterObject& object, uint64_t digest) {
+EVENBINS_COLD int contains_in_turn(FilterObject& object, uint64_t digest) {
   bool found = false;
   const auto look = [&] {
     tell_time(object);
@@ -86,14 +86,14 @@ bool change_in_turn(FilterObject& object, F&& change) {
   };
   return with_errors_set(look) ? found : -1;
 }
-[[gnu::noinline, gnu::cold]] PyObject* add_in_turn(FilterObject& object, uint64_t digest) {
+EVENBINS_COLD PyObject* add_in_turn(FilterObject& object, uint64_t digest) {
   AddOutcome outcome = AddOutcome::added;
   if (!change_in_turn(object, [&] { outcome = object.one.add(digest); })) return nullptr;
   if (outcome == AddOutcome::full) return refuse_add();
   Py_RETURN_NONE;
 }
 
-[[gnu::noinline, gnu::cold]] PyObject* add_new_in_turn(FilterObject& object, uint64_t digest) {
+EVENBINS_COLD PyObject* add_new_in_turn(FilterObject& object, uint64_t digest) {
   AddOutcome outcome = AddOutcome::added;
   if (!change_in_turn(object, [&] { outcome = object.one.add_new(digest); })) return nullptr;
   if (outcome == AddOutcome::full) return refuse_add();

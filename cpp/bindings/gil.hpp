@@ -18,6 +18,8 @@
 #include <exception>
 #include <thread>
 
+#include "evenbins/compiler.hpp"
+
 namespace evenbins::python {
 
 namespace nb = nanobind;
@@ -56,7 +58,7 @@ class GilRelease {
   GilRelease& operator=(const GilRelease&) = delete;
 
  private:
-  [[gnu::noinline]] static void take(PyThreadState* state) {
+  EVENBINS_NOINLINE static void take(PyThreadState* state) {
     // The thread that ends the interpreter may release the GIL too, in a destructor: it gets it back.
     call_python([&] { PyEval_RestoreThread(state); });
   }
@@ -72,7 +74,7 @@ class GilAcquire {
   GilAcquire& operator=(const GilAcquire&) = delete;
 
  private:
-  [[gnu::noinline]] static PyGILState_STATE take() {
+  EVENBINS_NOINLINE static PyGILState_STATE take() {
     // A thread that Python does not know, or no longer knows: there may be no interpreter left to make it known to.
     if (PyGILState_GetThisThreadState() == nullptr && is_finalizing()) sleep_until_exit();
     return call_python([] { return PyGILState_Ensure(); });

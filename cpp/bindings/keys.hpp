@@ -213,7 +213,7 @@ bool rare_key(PyObject* key, const Integer& integer, const TakesBytes& takes_byt
   return refuse(key);
 }
 
-[[gnu::noinline]] inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
+EVENBINS_NOINLINE inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
   return rare_key(
       key, [&](PyObject* number) { return int_digest(number, hasher, out); }, [] { return true; },
       [&](const void* data, size_t n) { out = hasher.bytes(data, n); },

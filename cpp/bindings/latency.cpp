@@ -5,7 +5,6 @@
 // cannot. A time includes that of the clock itself.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,11 +29,7 @@ using Times = nb::ndarray<nb::numpy, uint32_t, nb::ndim<1>>;
 
 // The time that this thread has worked: without that in which others had its core.
 struct ThreadClock {
-  static std::chrono::nanoseconds now() {
-    timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-  }
+  static std::chrono::nanoseconds now() { return platform::thread_time(); }
 };
 
 // Nanoseconds of each call insert(i), at most 2^32 − 1, while what free() returns is there.

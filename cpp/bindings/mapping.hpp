@@ -266,7 +266,7 @@ class Mapping {
     }
   }
   // Turns the C++ exception that is being handled into a Python one.
-  [[gnu::cold, gnu::noinline]] static void set_exception() {
+  EVENBINS_COLD static void set_exception() {
     try {
       throw;
     } catch (nb::python_error& error) {

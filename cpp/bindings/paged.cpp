@@ -9,7 +9,6 @@
 // table refuses every call but `close`, a read-only one goes on with locks of its own.
 #include "evenbins/paged.hpp"
 
-#include <fcntl.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
@@ -37,7 +36,7 @@ struct PagedObject : MappingObject<PagedTable> {
 
   using MappingObject::MappingObject;
   ~PagedObject() { Recent<PagedObject>::forget(this); }
-  pid_t locks_of = process_id();
+  int locks_of = process_id();
 
   // Must be called with the GIL held, before any lock is taken.
   void require_own() {
@@ -193,7 +192,7 @@ void init_descriptor(Descriptor* self, const nb::bytes& path, int flags, int mod
   int number, error;
   do {
     const GilRelease free;
-    number = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+    number = platform::open_file(path.c_str(), flags, mode);
     error = errno;
   } while (number < 0 && error == EINTR);
   if (number < 0) {
@@ -206,14 +205,20 @@ void init_descriptor(Descriptor* self, const nb::bytes& path, int flags, int mod
   new (self) Descriptor(number);
 }
 
+void lock_file(int descriptor, bool exclusive) {
+  if (platform::lock_file(descriptor, exclusive) == 0) return;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
 // Straight from the core's copy to the file: a summary may be of gigabytes.
 void write_summary(PagedObject& self, int descriptor) {
   const std::vector<uint8_t> out = alone_with(self, [](PagedTable& table) { return table.summary_file(); });
   const GilRelease free;
   for (size_t done = 0; done < out.size();) {
-    const ssize_t n = ::write(descriptor, out.data() + done, std::min<size_t>(out.size() - done, 1 << 30));
+    const int64_t n = platform::write_on(descriptor, out.data() + done, std::min<size_t>(out.size() - done, 1 << 30));
     if (n < 0 && errno != EINTR) throw IoError(errno, "the summary");
-    done += static_cast<size_t>(std::max<ssize_t>(n, 0));
+    done += static_cast<size_t>(std::max<int64_t>(n, 0));
   }
 }
 
@@ -247,6 +252,8 @@ void bind_paged(nb::module_& m) {
       },
       nb::arg("file"), nb::arg("path"), nb::arg("capacity"), nb::arg("seed"), nb::arg("core"), nb::arg("uid"),
       "Write an empty table in pages to a new file, and close it.");
+  m.def("lock_file", &lock_file, nb::arg("descriptor"), nb::arg("exclusive"),
+        "Lock an open file until it is closed; BlockingIOError if another process has it.");
   nb::class_<Descriptor>(m, "Descriptor",
                          "An open file, closed with the object: an exception between two steps of Python leaks none.")
       .def("__init__", &init_descriptor, nb::arg("path"), nb::arg("flags"), nb::arg("mode") = 0666,

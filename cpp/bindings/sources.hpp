@@ -11,7 +11,6 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <sys/mman.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -53,12 +52,10 @@ class Answers {
   uint64_t size() const { return size_; }
   // Answers of many megabytes in huge pages: faults of small ones would take a tenth of the call.
   void use_huge_pages() {
-#ifdef MADV_HUGEPAGE
     constexpr uint64_t kHugePage = uint64_t{2} << 20;
     const auto start = (reinterpret_cast<uintptr_t>(data_) + kHugePage - 1) / kHugePage * kHugePage;
     const auto end = (reinterpret_cast<uintptr_t>(data_) + room_ * sizeof(T)) / kHugePage * kHugePage;
-    if (start < end) ::madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
-#endif
+    if (start < end) platform::advise_huge_pages(reinterpret_cast<void*>(start), end - start);
   }
   void truncate(uint64_t n) { size_ = n; }  // to the first n
   template <typename Element>

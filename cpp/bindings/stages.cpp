@@ -313,7 +313,7 @@ EVENBINS_INLINE Single add_to_newest(StagesObject& object, FilterObject& newest,
 }
 
 // The same for a stage that grows, and may find no memory: the key is not in then, and the rare path says why.
-[[gnu::noinline]] Single add_to_growing(StagesObject& object, FilterObject& newest, uint64_t digest) {
+EVENBINS_NOINLINE Single add_to_growing(StagesObject& object, FilterObject& newest, uint64_t digest) {
   try {
     return add_to_newest(object, newest, digest);
   } catch (const std::bad_alloc&) {
@@ -331,8 +331,7 @@ EVENBINS_INLINE Single add_at_once(StagesObject& object, uint64_t digest) {
   return newest.lookups_wait ? add_to_growing(object, newest, digest) : add_to_newest(object, newest, digest);
 }
 
-[[gnu::noinline, gnu::cold]] PyObject* add_rarely(PyObject* self, StagesObject& object, uint64_t digest,
-                                                  bool answer_wanted) {
+EVENBINS_COLD PyObject* add_rarely(PyObject* self, StagesObject& object, uint64_t digest, bool answer_wanted) {
   return with_python_errors([&]() -> PyObject* {
     object.require_stage();
     require_writable(object.newest());

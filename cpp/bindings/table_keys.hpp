@@ -128,7 +128,7 @@ inline bool refuse_bytes(const KeyMaker& maker) {
   return false;
 }
 
-[[gnu::noinline]] inline bool rare_stored_key(PyObject* key, const KeyMaker& maker, StoredKey& out) {
+EVENBINS_NOINLINE inline bool rare_stored_key(PyObject* key, const KeyMaker& maker, StoredKey& out) {
   return rare_key(
       key, [&](PyObject* number) { return stored_int(number, maker, out); },
       [&] { return maker.type == KeyType::digest || refuse_bytes(maker); },

@@ -200,8 +200,7 @@ std::vector<uint64_t> harm_table(uint32_t block_bits, uint32_t hashes) {
   std::vector<uint64_t> harm(block_bits + 1);
   for (uint64_t x = 0; x <= block_bits; ++x) {
     uint64_t rate = uint64_t{1} << 62;
-    for (uint32_t i = 0; i < hashes; ++i)
-      rate = static_cast<uint64_t>(static_cast<unsigned __int128>(rate) * x / block_bits);
+    for (uint32_t i = 0; i < hashes; ++i) rate = static_cast<uint64_t>(static_cast<uint128>(rate) * x / block_bits);
     harm[x] = rate;
   }
   return harm;

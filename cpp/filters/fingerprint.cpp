@@ -166,7 +166,7 @@ uint64_t FingerprintFilter::payload_bytes(const Spec& spec) {
   if (group < 1 || group > 16) throw SpecError("group must be 1 … 16");
   if (lines < 1 || lines > kMost || lines % (16 * group) != 0)
     throw SpecError("lines must be a multiple of 16 groups, 2^48 at most");
-  if (static_cast<unsigned __int128>(lines) * quotients << remainder > uint64_t{1} << 63)
+  if (static_cast<uint128>(lines) * quotients << remainder > uint64_t{1} << 63)
     throw SpecError("there may be 2^63 fingerprints at most");
   if (rest > kMost) throw SpecError("rest must be 0 … 2^48");
   if (limit < 1 || limit > kMost) throw SpecError("limit must be 1 … 2^48");

@@ -19,12 +19,8 @@ namespace evenbins::fingerprints {
 
 // Processors that deposit bits by microcode, a hundred times slower than others.
 inline bool deposits_slowly() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amdfam17h") || __builtin_cpu_is("bdver4");
-#else
-  return false;
-#endif
+  static const bool slowly = platform::processor().deposits_slowly;
+  return slowly;
 }
 
 // The view of a payload without its rest. `bits` of a slot; the last `payload` of them are no part of the fingerprint.

@@ -24,7 +24,7 @@ Spec doubled_spec(const Spec& spec) {
   Spec to = spec;
   uint64_t &lines = to.core[0], &remainder = to.core[1], &rest = to.core[4], &limit = to.core[5];
   const uint64_t before = slots_of(to.core[2], remainder), after = slots_of(to.core[2], remainder - 1);
-  const auto keys = static_cast<unsigned __int128>(fingerprint_keys(limit)) * 2 * after / before;
+  const auto keys = static_cast<uint128>(fingerprint_keys(limit)) * 2 * after / before;
   to.capacity = keys < kMostKeys ? static_cast<uint64_t>(keys) : kMostKeys;
   lines *= 2;
   --remainder;
@@ -176,8 +176,7 @@ void GrowingFingerprintFilter::prepare() {
   }
   const uint64_t in = copies(), blocks = old_->blocks(), steps = last_step_ - first_step_;
   const uint64_t done = std::min(in > first_step_ ? in - first_step_ : 0, steps);
-  move_blocks(
-      std::min<uint64_t>(blocks, static_cast<uint64_t>(static_cast<unsigned __int128>(blocks) * done / steps) + 1));
+  move_blocks(std::min<uint64_t>(blocks, static_cast<uint64_t>(static_cast<uint128>(blocks) * done / steps) + 1));
   until_step_ = std::max<uint64_t>(steps / blocks, 1);
   if (moved_ == blocks) finish();
 }

@@ -39,7 +39,11 @@ FingerprintView view_of(const Spec& spec, uint64_t* words) {
                                words);
 }
 
-__int128 floor_divided(__int128 a, __int128 b) { return a / b - (a % b < 0 ? 1 : 0); }
+// a·b / c, rounded down; b and c are above 0.
+int64_t scaled_down(int64_t a, uint64_t b, uint64_t c) {
+  const auto size = uint128{a < 0 ? -static_cast<uint64_t>(a) : static_cast<uint64_t>(a)} * b;
+  return a < 0 ? -static_cast<int64_t>((size + c - 1) / c) : static_cast<int64_t>(size / c);
+}
 
 }  // namespace
 
@@ -55,7 +59,7 @@ uint64_t WindowFilter::payload_bytes(const Spec& spec) {
   if (core.group < 1 || core.group > 16) throw SpecError("group must be 1 … 16");
   if (core.lines < 1 || core.lines > kMost || core.lines % (16 * core.group) != 0)
     throw SpecError("lines must be a multiple of 16 groups, 2^48 at most");
-  if (static_cast<unsigned __int128>(core.lines) * core.quotients << core.slot_bits() > uint64_t{1} << 63)
+  if (static_cast<uint128>(core.lines) * core.quotients << core.slot_bits() > uint64_t{1} << 63)
     throw SpecError("there may be 2^63 fingerprints with ages at most");
   if (core.rest > kMost) throw SpecError("rest must be 0 … 2^48");
   if (core.limit < 1 || core.limit > kMost) throw SpecError("limit must be 1 … 2^48");
@@ -96,9 +100,7 @@ WindowFilter::WindowFilter(Spec spec, Bits bits)
 void WindowFilter::tell_time(int64_t time) {
   present_.store(std::clamp(time, -kMostTime, kMostTime), std::memory_order_relaxed);
 }
-int64_t WindowFilter::step_of(int64_t time) const {
-  return static_cast<int64_t>(floor_divided(static_cast<__int128>(time) * static_cast<__int128>(steps_), window_));
-}
+int64_t WindowFilter::step_of(int64_t time) const { return scaled_down(time, steps_, static_cast<uint64_t>(window_)); }
 int64_t WindowFilter::time_step() const {
   return step_of(counted_ ? step(kAdditions) : present_.load(std::memory_order_relaxed));
 }
@@ -154,7 +156,7 @@ void WindowFilter::advance(int64_t now) {
   // Ages are still those of the last step; what expires until `now` is swept.
   const LiveAges live = live_at(now);
   const auto share = [&](int64_t steps) {
-    return static_cast<uint64_t>(static_cast<unsigned __int128>(view_.lines) * static_cast<uint64_t>(steps) /
+    return static_cast<uint64_t>(static_cast<uint128>(view_.lines) * static_cast<uint64_t>(steps) /
                                  static_cast<uint64_t>(steps_of_turn_));
   };
   int64_t passed = now - step(kBegan);
@@ -184,9 +186,9 @@ void WindowFilter::prepare(uint64_t keys) {
 uint64_t WindowFilter::keys_at_once() const {
   if (!counted_) return std::numeric_limits<uint64_t>::max();
   const auto time = static_cast<int64_t>(view_.state[kAdditions]);
-  const __int128 next = static_cast<__int128>(step_of(time) + 1) * window_;  // times `steps`: the next step begins
-  const auto steps = static_cast<__int128>(steps_);
-  return static_cast<uint64_t>((next + steps - 1) / steps) - view_.state[kAdditions];
+  // times `steps`: the next step begins
+  const uint128 next = uint128{static_cast<uint64_t>(step_of(time) + 1)} * static_cast<uint64_t>(window_);
+  return static_cast<uint64_t>((next + steps_ - 1) / steps_) - view_.state[kAdditions];
 }
 
 size_t WindowFilter::add_keys(const uint64_t* digests, size_t n, uint8_t* out) {

@@ -41,7 +41,7 @@ EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t has
   const __m256i low = _mm256_loadu_si256(b);
   const __m256i high = BlockLog == 9 ? _mm256_loadu_si256(b + 1) : low;
   uint64_t r = remix(word);
-#pragma GCC unroll 4
+  EVENBINS_UNROLL(4)
   for (uint32_t first = 0; first < hashes; first += 8) {
     if (first == kLanes) r = remix_again(r);
     if (!present<BlockLog>(low, high, positions<BlockLog, Scaled>(r, first, range), hashes - first)) return false;
@@ -54,7 +54,7 @@ template <uint32_t BlockLog, bool Scaled>
 EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
   alignas(32) uint32_t p[kMaxBlockedHashes];
   uint64_t r = remix(word);
-#pragma GCC unroll 4
+  EVENBINS_UNROLL(4)
   for (uint32_t first = 0; first < hashes; first += 8) {
     if (first == kLanes) r = remix_again(r);
     _mm256_store_si256(reinterpret_cast<__m256i*>(p + first), positions<BlockLog, Scaled>(r, first, range));

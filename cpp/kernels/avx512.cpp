@@ -48,7 +48,7 @@ EVENBINS_INLINE __m512i mask_of(__m512i p, uint32_t count) {
   const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   const __m512i origin = _mm512_slli_epi32(lane, 5);
   __m512i bits = _mm512_setzero_si512();
-#pragma GCC unroll 16
+  EVENBINS_UNROLL(16)
   for (uint32_t i = 0; i < kLanes; ++i) {
     if (i >= count) break;
     const __m512i position = _mm512_permutexvar_epi32(_mm512_set1_epi32(static_cast<int>(i)), p);

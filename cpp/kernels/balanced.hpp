@@ -54,7 +54,7 @@ AddOutcome two_choice_add_key(const void* view, uint64_t digest) {
   uint64_t masks[2][kWords];
   uint64_t* blocks[2];
   uint64_t harm[2];
-#pragma GCC unroll 2
+  EVENBINS_UNROLL(2)
   for (uint32_t j = 0; j < 2; ++j) {
     const uint64_t word = word_of(digest, j);
     blocks[j] = block_of<BlockLog>(f.levels[j], word);
@@ -76,7 +76,7 @@ AddOutcome two_choice_add_key(const void* view, uint64_t digest) {
 template <uint32_t BlockLog, AddOutcome Add(const void*, uint64_t)>
 void balanced_add_in_order(const BalancedView& f, const uint64_t* digests, size_t n, uint8_t* added) {
   // Always inlined, here and below: gcc takes a function that only prefetches for one that does nothing.
-  const auto ask = [&](uint64_t digest) __attribute__((always_inline)) {
+  const auto ask = [&](uint64_t digest) EVENBINS_INLINE_LAMBDA {
     for (uint32_t j = 0; j < f.choices; ++j) __builtin_prefetch(block_of<BlockLog>(f.levels[j], word_of(digest, j)), 1);
   };
   for (size_t i = 0; i < kKeysAhead && i < n; ++i) ask(digests[i]);

@@ -35,7 +35,7 @@ EVENBINS_INLINE void each_block(const BlockedView& f, const uint64_t* digests, s
   constexpr size_t kKept = 32;
   static_assert(kAhead < kKept);
   uint64_t* kept[kKept];
-  const auto prefetch = [&](size_t j) __attribute__((always_inline)) {
+  const auto prefetch = [&](size_t j) EVENBINS_INLINE_LAMBDA {
     kept[j % kKept] = block_of<BlockLog>(f, digests[j]);
     __builtin_prefetch(kept[j % kKept], ForWriting);
   };

@@ -93,7 +93,7 @@ EVENBINS_INLINE void each_line(const IntHash& hash, Word* words, uint64_t lines,
                                Act&& act) {
   constexpr size_t kBatch = 1024;
   uint64_t digests[kBatch];
-  const auto line = [&](size_t j) __attribute__((always_inline)) { return words + (mulhi(digests[j], lines) << 3); };
+  const auto line = [&](size_t j) EVENBINS_INLINE_LAMBDA { return words + (mulhi(digests[j], lines) << 3); };
   for (; n > 0;) {
     const size_t g = n < kBatch ? n : kBatch;
     digest_u64(hash, keys, g, digests);
@@ -109,14 +109,13 @@ EVENBINS_INLINE void each_line(const IntHash& hash, Word* words, uint64_t lines,
 
 uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
   uint64_t zero_lines = 0;
-  each_line<0>(hash, words, lines, keys, n, [&](const uint64_t* line, uint64_t) __attribute__((always_inline)) {
-    zero_lines += line_is_zero(line);
-  });
+  each_line<0>(hash, words, lines, keys, n,
+               [&](const uint64_t* line, uint64_t) EVENBINS_INLINE_LAMBDA { zero_lines += line_is_zero(line); });
   return zero_lines;
 }
 void line_updates(const IntHash& hash, uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
   each_line<1>(hash, words, lines, keys, n,
-               [](uint64_t* line, uint64_t digest) __attribute__((always_inline)) { line[digest & 7] ^= digest; });
+               [](uint64_t* line, uint64_t digest) EVENBINS_INLINE_LAMBDA { line[digest & 7] ^= digest; });
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ struct FlatCounters {
                                        F&& act) {
     const size_t ahead = 1 + (kAhead - 1) / f.hashes;  // keys
     each_group(f, digests, n, [&](size_t start, size_t g, const uint64_t* p) {
-      const auto ask = [&](size_t j) __attribute__((always_inline)) {
+      const auto ask = [&](size_t j) EVENBINS_INLINE_LAMBDA {
         for (size_t i = j; i < f.hashes * g; i += g) __builtin_prefetch(near_word<C::kWordLog>(f.words, p[i]), 1);
       };
       for (size_t j = 0; j < ahead && j < g; ++j) ask(j);
@@ -169,7 +169,7 @@ struct BlockCounters {
       mask_bits<9>(words, digest, f.hashes);
       for (uint32_t i = 0; i < kWords; ++i) {
         uint64_t word = words[i];
-        if constexpr (kMaskByWords) asm("" : "+r"(word));  // read by itself, not as part of a vector
+        if constexpr (kMaskByWords) EVENBINS_OPAQUE(word);  // read by itself, not as part of a vector
         words[i] = C::used(word);
       }
     }

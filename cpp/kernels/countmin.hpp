@@ -60,7 +60,7 @@ void countmin_add_keys(const CountMinView& f, uint64_t first, uint64_t last, con
   for (size_t g; n > 0; n -= g, digests += g, weights += Weighted ? g : 0, least += Least ? g : 0) {
     g = n < kGroup ? n : kGroup;
     RowPositions positions(f, digests, g);
-    const auto add = [&](uint64_t* row, size_t i, uint64_t position) __attribute__((always_inline)) {
+    const auto add = [&](uint64_t* row, size_t i, uint64_t position) EVENBINS_INLINE_LAMBDA {
       const uint64_t value = row[position] + (Weighted ? weights[i] : 1);
       store_word(row + position, value);
       if constexpr (Least) least[i] = value < least[i] ? value : least[i];
@@ -109,7 +109,7 @@ void countmin_add_conservatively(const CountMinView& f, const uint64_t* digests,
       const uint64_t* at = positions.in_row(j);
       for (size_t i = 0; i < g; ++i) items[j * g + i] = j * f.width + at[i];
     }
-    const auto prefetch = [&](size_t i) __attribute__((always_inline)) {
+    const auto prefetch = [&](size_t i) EVENBINS_INLINE_LAMBDA {
       for (size_t at = i; at < f.rows * g; at += g) __builtin_prefetch(f.counters + items[at], 1);
     };
     for (size_t i = 0; prefetches && i < ahead && i < g; ++i) prefetch(i);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "evenbins/kernel.hpp"
+#include "evenbins/platform.hpp"
 
 namespace evenbins {
 
@@ -50,13 +51,10 @@ std::vector<const Kernel*> runnable() {
   std::vector<const Kernel*> found = {&generic_kernel::table};
 #if EVENBINS_THREAD_SANITIZER
 #elif defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) found.push_back(&avx2_kernel::table);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl")) {
-    found.push_back(&avx512_kernel::table);
-    if (__builtin_cpu_supports("avx512vbmi")) found.push_back(&with_vbmi());
-  }
+  const platform::Processor own = platform::processor();
+  if (own.avx2) found.push_back(&avx2_kernel::table);
+  if (own.avx512) found.push_back(&avx512_kernel::table);
+  if (own.avx512vbmi) found.push_back(&with_vbmi());
 #elif defined(__aarch64__)
   found.push_back(&neon_kernel::table);
 #endif

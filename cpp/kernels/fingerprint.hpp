@@ -19,9 +19,9 @@ struct Fingerprints {
 
     Key() = default;
     EVENBINS_INLINE Key(const FingerprintView& f, uint64_t digest) {
-      const unsigned __int128 cut = static_cast<unsigned __int128>(digest) * f.lines;
+      const uint128 cut = static_cast<uint128>(digest) * f.lines;
       line = f.level1 + (static_cast<uint64_t>(cut >> 64) << 3);
-      const unsigned __int128 product = static_cast<unsigned __int128>(static_cast<uint64_t>(cut)) * f.quotients;
+      const uint128 product = static_cast<uint128>(static_cast<uint64_t>(cut)) * f.quotients;
       quotient = static_cast<uint32_t>(product >> 64);
       remainder = static_cast<uint32_t>(static_cast<uint64_t>(product) >> f.shift);
     }
@@ -51,7 +51,7 @@ struct Fingerprints {
 
   // False: there was no room, and nothing has changed. What a key moves depends on all keys together alone: to remove it
   // again leaves the filter as it was.
-  [[gnu::noinline, gnu::cold]] static bool add_elsewhere(const FingerprintView& f, const Cell& cell) {
+  EVENBINS_COLD static bool add_elsewhere(const FingerprintView& f, const Cell& cell) {
     add_overflowing<1>(f, cell);
     if (!kFingerprintRest.is_overfull(f)) return true;
     remove_at<1>(f, cell);
@@ -150,17 +150,17 @@ struct Fingerprints {
   static void contains_many(const FingerprintView& view, const uint64_t* digests, size_t n, uint8_t* out) {
     each<0>(
         view, digests, n,
-        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
+        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) EVENBINS_INLINE_LAMBDA {
           const Place at = key.place(f);
           out[j] = Code::find(key.line, f.one, at.run(), key.remainder) != 0;
           waiting.add(j, 0, at.end == 0);
         },
-        [&](size_t, const Waiting& waiting) __attribute__((always_inline)) {
+        [&](size_t, const Waiting& waiting) EVENBINS_INLINE_LAMBDA {
           if (waiting.count != 0) contain_waiting(view, digests, waiting, out);
           return true;
         });
   }
-  [[gnu::noinline]] static void contain_waiting(const FingerprintView& f, const uint64_t* digests,
+  EVENBINS_NOINLINE static void contain_waiting(const FingerprintView& f, const uint64_t* digests,
                                                 const Waiting& waiting, uint8_t* out) {
     prefetch_waiting<0>(f, digests, waiting, 0);
     for (uint32_t i = 0; i < waiting.count; ++i) {
@@ -172,14 +172,14 @@ struct Fingerprints {
     each<0>(
         view, digests, n,
         [&](const FingerprintView&, size_t j, const Key& key, Waiting&)
-            __attribute__((always_inline)) { out[j] = static_cast<int64_t>(count(view, key)); },
+            EVENBINS_INLINE_LAMBDA { out[j] = static_cast<int64_t>(count(view, key)); },
         [](size_t, const Waiting&) { return true; });
   }
   static void remove_many(const FingerprintView& view, const uint64_t* digests, size_t n, uint8_t* out) {
     uint64_t removed = 0;
     each<1>(
         view, digests, n,
-        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
+        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) EVENBINS_INLINE_LAMBDA {
           const Removal removal = Code::remove(key.line, f.one, key.place(f), key.quotient, key.remainder);
           const bool is_elsewhere = removal == Removal::elsewhere,
                      is_here = !is_elsewhere && removal != Removal::absent;
@@ -187,13 +187,13 @@ struct Fingerprints {
           removed += is_here;
           waiting.add(j, is_elsewhere, removal >= Removal::makes_room);
         },
-        [&](size_t, const Waiting& waiting) __attribute__((always_inline)) {
+        [&](size_t, const Waiting& waiting) EVENBINS_INLINE_LAMBDA {
           if (waiting.count != 0) removed += remove_waiting(view, digests, waiting, out);
           return true;
         });
     count_copies(view, -removed);
   }
-  [[gnu::noinline]] static uint64_t remove_waiting(const FingerprintView& f, const uint64_t* digests,
+  EVENBINS_NOINLINE static uint64_t remove_waiting(const FingerprintView& f, const uint64_t* digests,
                                                    const Waiting& waiting, uint8_t* out) {
     uint64_t removed = 0;
     prefetch_waiting<1>(f, digests, waiting, 0);
@@ -212,12 +212,11 @@ struct Fingerprints {
     if (n > fit) n = fit;
     size_t added = each<1>(
         view, digests, n,
-        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) __attribute__((always_inline)) {
+        [&](const FingerprintView& f, size_t j, const Key& key, Waiting& waiting) EVENBINS_INLINE_LAMBDA {
           waiting.add(j, 0, !Code::insert(key.line, f.one, key.place(f), key.quotient, key.remainder));
         },
-        [&](size_t count, const Waiting& waiting) __attribute__((always_inline)) {
-          return waiting.count == 0 || add_waiting(view, digests, count, waiting);
-        });
+        [&](size_t count, const Waiting& waiting)
+            EVENBINS_INLINE_LAMBDA { return waiting.count == 0 || add_waiting(view, digests, count, waiting); });
     while (added < n) {  // of a chunk that does not fit, key by key
       const Key key = key_of(view, digests[added]);
       if (!add(view, key, key.place(view))) break;
@@ -226,7 +225,7 @@ struct Fingerprints {
     count_copies(view, added);
     return added;
   }
-  [[gnu::noinline]] static bool add_waiting(const FingerprintView& f, const uint64_t* digests, size_t count,
+  EVENBINS_NOINLINE static bool add_waiting(const FingerprintView& f, const uint64_t* digests, size_t count,
                                             const Waiting& waiting) {
     prefetch_waiting<1>(f, digests, waiting, 1);
     for (uint32_t i = 0; i < waiting.count; ++i) {
@@ -236,8 +235,8 @@ struct Fingerprints {
     return true;
   }
   // Removes the keys of a chunk again, of those that waited only the first `done`.
-  [[gnu::noinline, gnu::cold]] static bool take_back_chunk(const FingerprintView& f, const uint64_t* digests,
-                                                           size_t count, const Waiting& waiting, uint32_t done) {
+  EVENBINS_COLD static bool take_back_chunk(const FingerprintView& f, const uint64_t* digests, size_t count,
+                                            const Waiting& waiting, uint32_t done) {
     uint32_t i = 0;
     for (size_t j = waiting.first; j < waiting.first + count; ++j) {
       const bool waited = i < waiting.count && waiting.key(i) == j;

@@ -151,7 +151,7 @@ uint32_t take_run(const FingerprintView& f, uint64_t line, uint32_t quotient, ui
 
 // Brings back the runs that fit: the first that is not here, then the next.
 template <uint32_t Level>
-[[gnu::noinline]] void restore(const FingerprintView& f, uint64_t index) {
+EVENBINS_NOINLINE void restore(const FingerprintView& f, uint64_t index) {
   uint64_t* line = line_at<Level>(f, index);
   const FingerprintShape& g = shape_at<Level>(f);
   for (;;) {
@@ -169,7 +169,7 @@ template <uint32_t Level>
 
 // Adds a fingerprint for which its line has no room.
 template <uint32_t Level>
-[[gnu::noinline]] void add_overflowing(const FingerprintView& f, const Cell& c) {
+EVENBINS_NOINLINE void add_overflowing(const FingerprintView& f, const Cell& c) {
   uint64_t* line = line_at<Level>(f, c.line);
   const FingerprintShape& g = shape_at<Level>(f);
   const uint64_t occupied = load_occupied(line, g);
@@ -202,7 +202,7 @@ void add_at(const FingerprintView& f, const Cell& c) {
 
 // Removes a fingerprint whose run is not in its line.
 template <uint32_t Level>
-[[gnu::noinline]] bool remove_elsewhere(const FingerprintView& f, const Cell& c) {
+EVENBINS_NOINLINE bool remove_elsewhere(const FingerprintView& f, const Cell& c) {
   if (!take_back<Level>(f, c)) return false;
   uint64_t other;
   if (find_run<Level>(f, c.line, c.quotient, &other, 1) == 0)
@@ -223,7 +223,7 @@ bool remove_at(const FingerprintView& f, const Cell& c) {
 }
 
 // How often a fingerprint is in level 2 or behind it. `locked`: while other threads may add.
-[[gnu::noinline]] uint64_t count_elsewhere(const FingerprintView& f, const Cell& c, bool locked) {
+EVENBINS_NOINLINE uint64_t count_elsewhere(const FingerprintView& f, const Cell& c, bool locked) {
   const FingerprintKey key = key_of_first(f, c);
   const Cell next = cell_of_key(f, key);
   const int32_t found =

@@ -36,7 +36,7 @@ struct WordCode : LinePlaces<Planes> {
       return found;
     } else {
       const uint32_t upper = Low ? remainder >> g.low_bits : remainder;
-#pragma GCC unroll 4
+      EVENBINS_UNROLL(4)
       for (uint32_t p = 0; p < Planes; ++p)
         run &= find_equal(line, upper >> 8 * (Planes - 1 - p)) >> (g.plane_at + p * g.slots);
       if constexpr (!Low) return run;
@@ -54,7 +54,7 @@ struct WordCode : LinePlaces<Planes> {
     } else {
       const uint32_t upper = Low ? remainder >> g.low_bits : remainder;
       Mask less = 0;
-#pragma GCC unroll 4
+      EVENBINS_UNROLL(4)
       for (uint32_t p = 0; p < Planes; ++p) {
         const uint32_t byte = upper >> 8 * (Planes - 1 - p), at = g.plane_at + p * g.slots;
         less |= run & find_less(line, byte) >> at;
@@ -126,7 +126,7 @@ struct WordCode : LinePlaces<Planes> {
  private:
   EVENBINS_INLINE static uint64_t in_planes(const FingerprintShape& g, uint64_t slots) {
     uint64_t bytes = 0;
-#pragma GCC unroll 4
+    EVENBINS_UNROLL(4)
     for (uint32_t p = 0; p < Planes; ++p) bytes |= slots << (g.plane_at + p * g.slots);
     return bytes;
   }
@@ -144,7 +144,7 @@ struct WordCode : LinePlaces<Planes> {
   EVENBINS_INLINE static void write(uint64_t* line, const FingerprintShape& g, uint32_t slot, uint32_t remainder) {
     auto* bytes = reinterpret_cast<uint8_t*>(line) + g.plane_at + slot;
     const uint32_t upper = Low ? remainder >> g.low_bits : remainder;
-#pragma GCC unroll 4
+    EVENBINS_UNROLL(4)
     for (uint32_t p = 0; p < Planes; ++p) bytes[p * g.slots] = static_cast<uint8_t>(upper >> 8 * (Planes - 1 - p));
     if constexpr (Low) store_bits(line, g.low_at + slot * g.low_bits, g.low_bits, remainder & ((1u << g.low_bits) - 1));
   }

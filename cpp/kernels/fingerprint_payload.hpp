@@ -18,7 +18,7 @@ namespace {
 EVENBINS_INLINE uint32_t payload_mask(const FingerprintView& f) { return (1u << f.payload) - 1; }
 
 // The payload of a fingerprint whose run is not in its line, or -1; the cell's payload is 0. With `put` it gets another.
-[[gnu::noinline]] int64_t exchange_elsewhere(const FingerprintView& f, const Cell& c, const uint32_t* put,
+EVENBINS_NOINLINE int64_t exchange_elsewhere(const FingerprintView& f, const Cell& c, const uint32_t* put,
                                              bool locked) {
   const FingerprintKey key = key_of_first(f, c);
   const Cell next = cell_of_key(f, key);
@@ -76,7 +76,7 @@ struct Payloads {
     uint32_t quotient, remainder;
 
     EVENBINS_INLINE Key(const FingerprintView& f, uint64_t* line, uint64_t digest) : line(line) {
-      const unsigned __int128 product = static_cast<unsigned __int128>(digest * f.lines) * f.quotients;
+      const uint128 product = static_cast<uint128>(digest * f.lines) * f.quotients;
       quotient = static_cast<uint32_t>(product >> 64);
       remainder = static_cast<uint32_t>(static_cast<uint64_t>(product) >> f.shift) << f.payload;
     }
@@ -94,7 +94,7 @@ struct Payloads {
     const FingerprintShape& g = f.one;
     const uint32_t bits = g.bits - f.payload;
     if constexpr (Planes != 0 && kFindsBytes) {
-#pragma GCC unroll 4
+      EVENBINS_UNROLL(4)
       for (uint32_t p = 0; p < Planes; ++p)
         if (8 * (p + 1) <= bits)
           run &= find_equal(line, remainder >> (g.bits - 8 * (p + 1)) & 0xFF) >> (g.plane_at + p * g.slots);
@@ -128,7 +128,7 @@ struct Payloads {
       return kAbsent;
     return add_elsewhere(f, key.cell(f, payload)) ? kAbsent : kFull;
   }
-  [[gnu::noinline, gnu::cold]] static bool add_elsewhere(const FingerprintView& f, const Cell& cell) {
+  EVENBINS_COLD static bool add_elsewhere(const FingerprintView& f, const Cell& cell) {
     add_overflowing<1>(f, cell);
     if (!kFingerprintRest.is_overfull(f)) return true;
     remove_at<1>(f, cell);
@@ -170,7 +170,7 @@ struct Payloads {
 
   // The same for a run that was not in its line; it may have come back.
   template <typename MustGo>
-  [[gnu::noinline]] static uint64_t sweep_run(const FingerprintView& f, uint64_t index, uint32_t quotient,
+  EVENBINS_NOINLINE static uint64_t sweep_run(const FingerprintView& f, uint64_t index, uint32_t quotient,
                                               const MustGo& must_go) {
     constexpr uint32_t kMost = kMaxFingerprintSlots + 1;  // more than a line has
     const uint64_t* line = f.level1 + 8 * index;

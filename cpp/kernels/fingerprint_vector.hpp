@@ -38,7 +38,7 @@ struct VectorLine {
     EVENBINS_INLINE Remainder(const FingerprintShape& g, uint32_t remainder) : low(_mm512_setzero_si512()) {
       const uint32_t upper = Low ? remainder >> g.low_bits : remainder;
       bytes = _mm512_set1_epi8(static_cast<char>(upper >> 8 * (Planes - 1)));
-#pragma GCC unroll 4
+      EVENBINS_UNROLL(4)
       for (uint32_t p = 1; p < Planes; ++p)
         bytes =
             _mm512_mask_set1_epi8(bytes, ~uint64_t{0} << plane(g, p), static_cast<char>(upper >> 8 * (Planes - 1 - p)));
@@ -51,7 +51,7 @@ struct VectorLine {
     uint64_t equal = _mm512_cmpeq_epi8_mask(bytes, r.bytes);
     if constexpr (Planes == 1 && Low) return _mm512_mask_cmpeq_epi8_mask(equal, low, r.low) >> plane(g, 0);
     uint64_t slots = equal >> plane(g, 0);
-#pragma GCC unroll 4
+    EVENBINS_UNROLL(4)
     for (uint32_t p = 1; p < Planes; ++p) slots &= equal >> plane(g, p);
     if constexpr (Low) slots &= uint64_t{_mm512_cmpeq_epi8_mask(low, r.low)} >> plane(g, Planes - 1);
     return slots;
@@ -62,7 +62,7 @@ struct VectorLine {
     const uint64_t equal = _mm512_cmpeq_epi8_mask(bytes, r.bytes);
     if constexpr (Planes == 1) return (less | _mm512_mask_cmplt_epu8_mask(equal, low, r.low)) >> plane(g, 0);
     uint64_t slots = less >> plane(g, 0), so_far = equal >> plane(g, 0);
-#pragma GCC unroll 4
+    EVENBINS_UNROLL(4)
     for (uint32_t p = 1; p < Planes; ++p) {
       slots |= so_far & less >> plane(g, p);
       so_far &= equal >> plane(g, p);
@@ -113,7 +113,7 @@ struct VectorLine {
   EVENBINS_INLINE static uint64_t last_plane(const FingerprintShape& g) { return ~uint64_t{0} << plane(g, Planes - 1); }
   EVENBINS_INLINE static uint64_t in_planes(const FingerprintShape& g, uint64_t slots) {
     uint64_t at = 0;
-#pragma GCC unroll 4
+    EVENBINS_UNROLL(4)
     for (uint32_t p = 0; p < Planes; ++p) at |= slots << plane(g, p);
     return at;
   }

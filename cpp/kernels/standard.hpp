@@ -108,7 +108,7 @@ void standard_add_new(const StandardView& f, const uint64_t* digests, size_t n, 
   for (size_t g; n > 0; digests += g, out += g, n -= g) {
     g = n < most ? n : most;
     standard_positions(f, digests, g, items);
-    const auto ask = [&](size_t j) __attribute__((always_inline)) {
+    const auto ask = [&](size_t j) EVENBINS_INLINE_LAMBDA {
       for (size_t i = j; i < f.hashes * g; i += g) __builtin_prefetch(f.words + (items[i] >> 6), 1);
     };
     for (size_t j = 0; j < ahead && j < g; ++j) ask(j);

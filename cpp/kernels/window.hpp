@@ -26,7 +26,7 @@ struct Windows {
 
   static void contains_many(const FingerprintView& f, const LiveAges& live, const uint64_t* digests, size_t n,
                             uint8_t* out) {
-    each<0>(f, digests, n, [&](size_t j, const Key& key) __attribute__((always_inline)) {
+    each<0>(f, digests, n, [&](size_t j, const Key& key) EVENBINS_INLINE_LAMBDA {
       const int64_t age = Set::find(f, key);
       out[j] = age >= 0 && live(static_cast<uint32_t>(age));
       return true;
@@ -39,7 +39,7 @@ struct Windows {
     const uint64_t room = before < f.limit ? f.limit - before : 0;
     const uint32_t now = live.now & live.mask;
     uint64_t added = 0;
-    const size_t treated = each<1>(f, digests, n, [&](size_t j, const Key& key) __attribute__((always_inline)) {
+    const size_t treated = each<1>(f, digests, n, [&](size_t j, const Key& key) EVENBINS_INLINE_LAMBDA {
       const int64_t age = Set::put(f, key, now, added < room);
       if (age == Set::kFull) [[unlikely]]
         return false;
@@ -60,7 +60,7 @@ struct Windows {
   static uint64_t sweep(const FingerprintView& f, const LiveAges& live, uint64_t first, uint64_t last) {
     uint64_t removed = 0;
     for (uint64_t line = first; line < last; ++line)
-      removed += Set::sweep(f, line, [&](uint32_t age) __attribute__((always_inline)) { return !live(age); });
+      removed += Set::sweep(f, line, [&](uint32_t age) EVENBINS_INLINE_LAMBDA { return !live(age); });
     __atomic_fetch_sub(f.state, removed, __ATOMIC_RELAXED);
     return removed;
   }

@@ -221,8 +221,8 @@ void Ring::count(uint64_t searches, uint64_t draws) {
 }
 
 void Ring::find_even_limit(uint64_t n) const {
-  const unsigned __int128 nodes = static_cast<unsigned __int128>(kBillion) * serving_;
-  const unsigned __int128 limit = (static_cast<unsigned __int128>(config_.rate) * n + nodes - 1) / nodes;
+  const uint128 nodes = static_cast<uint128>(kBillion) * serving_;
+  const uint128 limit = (static_cast<uint128>(config_.rate) * n + nodes - 1) / nodes;
   even_limit_ = static_cast<uint64_t>(limit);  // above 0, as n is
   even_from_ = n;
   even_to_ = static_cast<uint64_t>(even_limit_ * nodes / config_.rate);  // the last n with this limit
@@ -307,8 +307,8 @@ void Ring::audit_placement(uint32_t id, uint64_t n, uint64_t load) {
   if (config_.policy != RingPolicy::plain && config_.rate == 0) allowed = allowed && load + 1 <= node.cap;
   if (audit_.rate != 0) {
     const auto [total, own] = weights_anew(node);
-    const Wide share = own * (static_cast<unsigned __int128>(audit_.rate) * n);
-    allowed = allowed && total * (static_cast<unsigned __int128>(kBillion) * load) < share;
+    const Wide share = own * (static_cast<uint128>(audit_.rate) * n);
+    allowed = allowed && total * (static_cast<uint128>(kBillion) * load) < share;
   }
   audit_.broken += !allowed;
 }
@@ -319,13 +319,12 @@ bool Ring::may_lease(uint32_t id, uint64_t load) const {
   const uint64_t after = node.lease_load + load;
   if (!node.serving()) return false;
   if (config_.policy != RingPolicy::plain && config_.rate == 0)
-    return after <= static_cast<unsigned __int128>(node.cap) * kLeaseUnit;
+    return after <= static_cast<uint128>(node.cap) * kLeaseUnit;
   if (audit_.rate == 0) return true;
   uint64_t all = load;
   for (const uint32_t each : order_) all += nodes_[each].lease_load;
   const auto [total, own] = weights_anew(node);
-  return !(own * (static_cast<unsigned __int128>(audit_.rate) * all) <
-           total * (static_cast<unsigned __int128>(kBillion) * after));
+  return !(own * (static_cast<uint128>(audit_.rate) * all) < total * (static_cast<uint128>(kBillion) * after));
 }
 
 void Ring::move(KeyMapEntry& entry, uint32_t to, RingMoves& moves) {
@@ -900,8 +899,8 @@ bool Ring::takes_load(uint32_t id, uint64_t load) const {
   if (config_.policy == RingPolicy::plain) return true;
   const uint64_t after = nodes_[id].lease_load + load;
   if (config_.rate == 0) return after / kLeaseUnit + (after % kLeaseUnit != 0) <= nodes_[id].cap;
-  const Wide most = nodes_[id].part * (static_cast<unsigned __int128>(config_.rate) * (lease_load_ + load));
-  return !(most < total_ * (static_cast<unsigned __int128>(kBillion) * after));
+  const Wide most = nodes_[id].part * (static_cast<uint128>(config_.rate) * (lease_load_ + load));
+  return !(most < total_ * (static_cast<uint128>(kBillion) * after));
 }
 
 uint32_t Ring::lease(uint64_t digest, uint64_t load, const uint32_t* avoid, size_t avoided) {

@@ -128,14 +128,14 @@ void CountMinSketch::add_counters(const CountMinSketch& other) {
     store_word(view_.counters + i, view_.counters[i] + other.view_.counters[i]);  // total and updates too
 }
 
-unsigned __int128 CountMinSketch::inner_product(const CountMinSketch& other) const {
+uint128 CountMinSketch::inner_product(const CountMinSketch& other) const {
   require_fitting(other, "take the inner product",
                   "a conservative counter may hold less than its keys together, and the product would be too small");
-  auto least = ~static_cast<unsigned __int128>(0);
+  auto least = ~static_cast<uint128>(0);
   for (uint64_t j = 0; j < view_.rows; ++j) {
     const uint64_t *a = view_.counters + j * view_.width, *b = other.view_.counters + j * view_.width;
-    unsigned __int128 sum = 0;
-    for (uint64_t i = 0; i < view_.width; ++i) sum += static_cast<unsigned __int128>(a[i]) * b[i];
+    uint128 sum = 0;
+    for (uint64_t i = 0; i < view_.width; ++i) sum += static_cast<uint128>(a[i]) * b[i];
     least = std::min(least, sum);
   }
   return least;
@@ -153,7 +153,7 @@ std::string CountMinSketch::check(bool thorough) const {
   if ((state_[0] == 0) != (state_[1] == 0)) return "weights without an addition";
   if (!thorough) return {};
   for (uint64_t j = 0; j < view_.rows; ++j) {
-    unsigned __int128 sum = 0;
+    uint128 sum = 0;
     for (uint64_t i = 0; i < view_.width; ++i) sum += view_.counters[j * view_.width + i];
     const bool sound = conservative_ ? sum <= state_[0] && (sum == 0) == (state_[0] == 0) : sum == state_[0];
     if (!sound) return "the counters of row " + std::to_string(j) + " do not fit the total";

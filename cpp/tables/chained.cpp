@@ -354,7 +354,7 @@ ChainedTable::Queries ChainedTable::queries() const {
       for (uint64_t at; level < choices_ && (at = bin_at(digest, level)) != index; ++level) compared += bin(at)[1];
       sums.reads += std::min(level + 1, choices_);
       sums.compared += compared;
-      sums.squares += static_cast<unsigned __int128>(compared) * compared;
+      sums.squares += static_cast<uint128>(compared) * compared;
     }
   }
   return sums;

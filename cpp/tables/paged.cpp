@@ -1,8 +1,5 @@
 #include "evenbins/paged.hpp"
 
-#include <pthread.h>
-#include <sys/file.h>
-
 #include <exception>
 #include <unordered_set>
 
@@ -14,9 +11,9 @@ namespace {
 constexpr char kSummaryMagic[8] = {'E', 'V', 'B', 'S', 'U', 'M', 'M', '1'};
 constexpr size_t kCoreHead = 6, kBatch = 1024, kFewWords = 256;
 
-std::atomic<pid_t> this_process = [] {
-  ::pthread_atfork(nullptr, nullptr, [] { this_process = ::getpid(); });
-  return ::getpid();
+std::atomic<int> this_process = [] {
+  platform::at_fork(nullptr, nullptr, [] { this_process = platform::process_id(); });
+  return platform::process_id();
 }();
 
 struct SummaryFields {
@@ -41,7 +38,7 @@ void sort_by_page(std::vector<uint64_t>& words, uint64_t pages, uint32_t shift) 
 
 }  // namespace
 
-pid_t process_id() { return this_process.load(std::memory_order_relaxed); }
+int process_id() { return this_process.load(std::memory_order_relaxed); }
 
 PagedShape PagedShape::of(const Spec& spec) {
   const auto& core = spec.core;
@@ -118,7 +115,7 @@ PagedTable::PagedTable(Descriptor& table, Descriptor& journal, const std::string
 }
 
 void PagedTable::close() {
-  if (writable_ && is_open() && is_own()) ::flock(table_disk_.descriptor(), LOCK_UN);
+  if (writable_ && is_open() && is_own()) platform::unlock_file(table_disk_.descriptor());
   table_disk_.close();
   journal_disk_.close();
 }

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
+from evenbins import _platform
 from evenbins._core import FormatError
 from evenbins._mapped_files import advised, checked_preload, map_file
 
@@ -178,12 +179,12 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 def _write_beside(target: Path, write: Callable[[int], None]) -> None:
     temporary = target.with_name(f".evenbins-{os.urandom(8).hex()}.tmp")
     try:  # from here on: a signal handler may raise as soon as the file is there
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _platform.OPEN, 0o666)
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(descriptor, target.stat().st_mode & 0o7777)
+                _platform.set_mode(descriptor, target.stat().st_mode & 0o7777)
             write(descriptor)
-            os.fsync(descriptor)
+            _platform.flush(descriptor)
         finally:
             os.close(descriptor)
         os.replace(temporary, target)
@@ -201,14 +202,16 @@ def synced_folder(folder: StrPath, file: StrPath | None = None) -> Iterator[None
     before names have changed.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = _platform.open_folder(folder)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fsdecode(file or folder)) from error
     try:
         yield
-        os.fsync(descriptor)
+        if descriptor is not None:
+            _platform.flush(descriptor)
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

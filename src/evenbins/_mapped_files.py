@@ -29,6 +29,7 @@ import sys
 from collections.abc import Iterator
 
 from evenbins import _arguments as arguments
+from evenbins import _platform
 from evenbins._core import FormatError
 
 __all__ = ["advised", "checked_preload", "map_file", "preload_file"]
@@ -65,7 +66,7 @@ def advised(
     nbytes
         Bytes of all files that are opened together, if they are several.
     """
-    fits = 2 * max(nbytes, len(data)) <= _memory_bytes()
+    fits = 2 * max(nbytes, len(data)) <= _platform.machine_memory()
     if preload or (whole and fits):
         _populate(data, path)
     elif whole:
@@ -86,7 +87,7 @@ def preload_file(path: str | os.PathLike[str]) -> None:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # do not wait for the writer of a pipe
+    return os.open(path, flags | _platform.OPEN_AT_ONCE)  # do not wait for the writer of a pipe
 
 
 def _advise(data: mmap.mmap, name: str, start: int = 0, length: int | None = None) -> None:
@@ -121,8 +122,3 @@ def _populate_piece(data: mmap.mmap, start: int, length: int) -> None:
     for at in range(start, start + length, mmap.PAGESIZE):
         data[at]
     return None
-
-
-def _memory_bytes() -> int:
-    """Return the memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

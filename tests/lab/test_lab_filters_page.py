@@ -162,6 +162,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(phone: Any, scheme: str) ->
 
 def test_a_build_can_be_cancelled(page: Any) -> None:
     """Tried again while jobs of other tests take all places, or the build is over before the click."""
+    page.watch.allowed += ("429",)
     cancel = page.get_by_role("button", name="Cancel")
     for _ in range(40):
         with page.expect_response(lambda answer: "jobs/filters/measure" in answer.url) as started:

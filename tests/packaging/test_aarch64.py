@@ -1,6 +1,6 @@
 """The core on ARM: it compiles for aarch64 without a warning, and leaves the same bytes as here.
 
-    CMakeLists.txt ──▶ libevenbins_core.a ──with tools/aarch64_selftest.cpp──▶ a program
+    CMakeLists.txt ──▶ libevenbins_core.a ──with tools/selftest.cpp──▶ a program
        built by this machine's compiler: generic, AVX2, AVX-512 (as for the package, once)
        built by Debian's cross compiler: generic, NEON; run by qemu-user. With -O1, which compiles in a
        quarter of the time; `make test-long` has the package's -O3 (EVENBINS_ROUNDS above 1). The objects
@@ -74,7 +74,7 @@ def build_program(folder: Path, compiler: str, core: Path, *link: str) -> Path:
     program = folder / "selftest"
     run(
         compiler, "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "cpp/include",
-        ROOT / "tools/aarch64_selftest.cpp", core, "-pthread", *link, "-o", program,
+        ROOT / "tools/selftest.cpp", core, "-pthread", *link, "-o", program,
     )  # fmt: skip
     return program
 

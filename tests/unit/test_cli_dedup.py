@@ -492,15 +492,15 @@ def test_two_writers_of_one_state(tmp_path, lines):
 
 def test_a_lock_that_was_removed_is_made_again(tmp_path, monkeypatch):
     """The holder removes the file while another waits for the descriptor it has opened."""
-    state, flock, rounds = tmp_path / "s", _state.fcntl.flock, []
+    state, lock, rounds = tmp_path / "s", _state._platform.lock, []
 
-    def removed(descriptor: int, how: int) -> None:
-        flock(descriptor, how)
+    def removed(descriptor: int, *, exclusive: bool) -> None:
+        lock(descriptor, exclusive=exclusive)
         if not rounds:
             os.unlink(tmp_path / ".s.lock")
         rounds.append(descriptor)
 
-    monkeypatch.setattr(_state.fcntl, "flock", removed)
+    monkeypatch.setattr(_state._platform, "lock", removed)
     with _state.locked_state(str(state)):
         assert os.listdir(tmp_path) == [".s.lock"]
     assert len(rounds) == 2

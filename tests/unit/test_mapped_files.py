@@ -224,7 +224,7 @@ def test_verifying_and_loading_read_in_sequence(path: Path, monkeypatch: pytest.
 def test_a_file_that_memory_cannot_hold_is_not_read_ahead(
     path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]
 ) -> None:
-    monkeypatch.setattr(_mapped_files, "_memory_bytes", lambda: 2 * path.stat().st_size - 1)
+    monkeypatch.setattr(_mapped_files._platform, "machine_memory", lambda: 2 * path.stat().st_size - 1)
     opened = BlockedBloomFilter.open(path, **options)
     assert "rr" in flags_of(path)
     assert opened.contains_many(KEYS).all()
@@ -234,7 +234,7 @@ def test_shards_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     f = ShardedFilter(300_000, shards=3)
     f.save(tmp_path / "shards")
     file = next((tmp_path / "shards").rglob("*.evb"))
-    monkeypatch.setattr(_mapped_files, "_memory_bytes", lambda: 4 * file.stat().st_size)
+    monkeypatch.setattr(_mapped_files._platform, "machine_memory", lambda: 4 * file.stat().st_size)
     opened = ShardedFilter.open(tmp_path / "shards")
     assert "rr" in flags_of(file)
     assert opened.nbytes > 2 * file.stat().st_size

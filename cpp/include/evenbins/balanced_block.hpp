@@ -18,7 +18,7 @@ EVENBINS_INLINE uint64_t* block_of(const Level& level, uint64_t word) {
 template <uint32_t BlockLog>
 EVENBINS_INLINE uint32_t popcount_of(const uint64_t* block) {
   uint32_t count = 0;
-#pragma GCC unroll 8
+  EVENBINS_UNROLL(8)
   for (uint32_t i = 0; i < 1u << (BlockLog - 6); ++i)
     count += static_cast<uint32_t>(__builtin_popcountll(load_word(block + i)));
   return count;

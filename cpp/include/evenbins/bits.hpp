@@ -6,8 +6,6 @@
 // is read-only.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "evenbins/platform.hpp"
 #include "evenbins/shared_words.hpp"
 
 namespace evenbins {
@@ -39,15 +38,12 @@ class Bits {
     if (bytes > (uint64_t{1} << 56)) throw AllocationError(bytes);
     Bits bits;
     bits.map_bytes_ = bytes + slack;
-    void* map = ::mmap(nullptr, bits.map_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) throw AllocationError(bytes);
-    bits.map_ = map;
-    auto address = reinterpret_cast<uintptr_t>(map);
+    bits.map_ = platform::map_memory(bits.map_bytes_);
+    if (bits.map_ == nullptr) throw AllocationError(bytes);
+    auto address = reinterpret_cast<uintptr_t>(bits.map_);
     if (slack != 0) {
       address = (address + kHugePage - 1) / kHugePage * kHugePage;
-#ifdef MADV_HUGEPAGE
-      ::madvise(reinterpret_cast<void*>(address), bytes, MADV_HUGEPAGE);
-#endif
+      platform::advise_huge_pages(reinterpret_cast<void*>(address), bytes);
     }
     bits.words_ = reinterpret_cast<uint64_t*>(address);
     bits.bytes_ = bytes;
@@ -72,7 +68,7 @@ class Bits {
   Bits(const Bits&) = delete;
   Bits& operator=(const Bits&) = delete;
   ~Bits() {
-    if (map_ != nullptr) ::munmap(map_, map_bytes_);
+    if (map_ != nullptr) platform::unmap_memory(map_, map_bytes_);
   }
 
   uint64_t* words() { return words_; }
@@ -91,7 +87,7 @@ class Bits {
     constexpr uintptr_t kPage = uintptr_t{1} << 16;  // or any smaller power of two
     const uintptr_t from = (reinterpret_cast<uintptr_t>(words_ + first) + kPage - 1) / kPage * kPage;
     const uintptr_t to = reinterpret_cast<uintptr_t>(words_ + end) / kPage * kPage;
-    if (map_ != nullptr && from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+    if (map_ != nullptr && from < to) platform::drop_pages(reinterpret_cast<void*>(from), to - from);
   }
   void clear() {
     for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, 0);

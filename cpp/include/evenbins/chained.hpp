@@ -124,7 +124,7 @@ class ChainedTable {
   // Sums over all keys in the table: bins read, entries compared, and their squares.
   struct Queries {
     uint64_t reads = 0, compared = 0;
-    unsigned __int128 squares = 0;
+    uint128 squares = 0;
   };
   Queries queries() const;
   std::vector<uint64_t> state() const { return {state_, state_ + kStateWords}; }

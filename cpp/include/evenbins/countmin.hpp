@@ -69,7 +69,7 @@ class CountMinSketch {
   // key's count, and at most what plain counters would have, so the promise holds.
   void merge(const CountMinSketch& other);
   void add_counters(const CountMinSketch& other);
-  unsigned __int128 inner_product(const CountMinSketch& other) const;
+  uint128 inner_product(const CountMinSketch& other) const;
 
   void clear() { bits_.clear(); }
   std::unique_ptr<CountMinSketch> copy() const { return std::make_unique<CountMinSketch>(spec_, bits_.copy()); }

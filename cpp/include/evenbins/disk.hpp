@@ -9,12 +9,6 @@
 // EINVAL (a sandbox).
 #pragma once
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -24,6 +18,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "evenbins/platform.hpp"
 
 namespace evenbins {
 
@@ -35,7 +31,7 @@ class IoError : public std::runtime_error {
 };
 
 // The id of this process without a system call (which costs several look-ups): a handler of fork sets it in the child.
-pid_t process_id();
+int process_id();
 
 // An open file descriptor and the duty to close it.
 class Descriptor {
@@ -48,7 +44,7 @@ class Descriptor {
   int number() const { return number_; }
   int release() { return std::exchange(number_, -1); }
   void close() {
-    if (number_ >= 0) ::close(release());
+    if (number_ >= 0) platform::close_file(release());
   }
 
  private:
@@ -79,7 +75,8 @@ class Disk {
   Disk(Descriptor& file, std::string path, Tape* tape, uint32_t number)
       : descriptor_(file.release()), path_(std::move(path)), tape_(tape), number_(number) {
     char byte;
-    knows_cache_ = is_open() && (cached(0, &byte, 1) >= 0 || errno == EAGAIN || errno == EINTR);
+    knows_cache_ =
+        is_open() && (platform::read_cached_at(descriptor_, 0, &byte, 1) >= 0 || errno == EAGAIN || errno == EINTR);
   }
   ~Disk() { close(); }
   Disk(const Disk&) = delete;
@@ -89,14 +86,14 @@ class Disk {
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
   void close() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    if (descriptor_ >= 0) platform::close_file(descriptor_);
     descriptor_ = -1;
   }
 
   uint64_t size() const {
-    struct stat status;
-    if (::fstat(descriptor_, &status) != 0) throw IoError(errno, path_);
-    return static_cast<uint64_t>(status.st_size);
+    const int64_t bytes = platform::file_size(descriptor_);
+    if (bytes < 0) throw IoError(errno, path_);
+    return static_cast<uint64_t>(bytes);
   }
 
   // Returns the number of bytes read: fewer than n at the end of the file only.
@@ -104,7 +101,7 @@ class Disk {
     auto* p = static_cast<char*>(out);
     size_t done = 0;
     while (done < n) {
-      const ssize_t got = ::pread(descriptor_, p + done, n - done, static_cast<off_t>(offset + done));
+      const int64_t got = platform::read_at(descriptor_, offset + done, p + done, n - done);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw IoError(errno, path_);
       if (got == 0) break;
@@ -116,17 +113,13 @@ class Disk {
   // Reads n bytes if the system has all of them in its cache. False: it has not, or the read has to be made by `read`
   // to know what is wrong.
   bool read_cached(uint64_t offset, void* out, size_t n) const {
-    return cached(offset, out, n) == static_cast<ssize_t>(n);
+    return platform::read_cached_at(descriptor_, offset, out, n) == static_cast<int64_t>(n);
   }
   bool knows_cache() const { return knows_cache_; }
   void set_knows_cache(bool known) { knows_cache_ = known; }  // for tests
 
   // Asks the system to fetch bytes into its cache, without waiting for them.
-  void request([[maybe_unused]] uint64_t offset, [[maybe_unused]] size_t n) const {
-#if defined(POSIX_FADV_WILLNEED)
-    ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(n), POSIX_FADV_WILLNEED);
-#endif
-  }
+  void request(uint64_t offset, size_t n) const { platform::request_pages(descriptor_, offset, n); }
 
   void write(uint64_t offset, const void* data, size_t n) {
     const auto* p = static_cast<const char*>(data);
@@ -141,35 +134,20 @@ class Disk {
   void truncate(uint64_t size) {
     if (tape_->on) tape_->steps.push_back({number_, 't', size, {}});
     if (tape_->fails()) throw IoError(tape_->fail_code, path_);
-    while (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0)
+    while (platform::resize_file(descriptor_, size) != 0)
       if (errno != EINTR) throw IoError(errno, path_);
   }
 
   void sync() {
     if (tape_->on) tape_->steps.push_back({number_, 's', 0, {}});
     if (tape_->fails()) throw IoError(tape_->fail_code, path_);
-#if defined(F_FULLFSYNC)
-    const int failed = ::fcntl(descriptor_, F_FULLFSYNC);
-#else
-    const int failed = ::fdatasync(descriptor_);
-#endif
-    if (failed == -1) throw IoError(errno, path_);
+    if (platform::flush_file(descriptor_) != 0) throw IoError(errno, path_);
   }
 
  private:
-  ssize_t cached(uint64_t offset, void* out, size_t n) const {
-#if defined(RWF_NOWAIT)
-    const iovec piece{out, n};
-    return ::preadv2(descriptor_, &piece, 1, static_cast<off_t>(offset), RWF_NOWAIT);
-#else
-    static_cast<void>(offset), static_cast<void>(out), static_cast<void>(n);
-    errno = ENOSYS;
-    return -1;
-#endif
-  }
   void put(uint64_t offset, const char* p, size_t n) {
     while (n > 0) {
-      const ssize_t put = ::pwrite(descriptor_, p, std::min<size_t>(n, 1 << 30), static_cast<off_t>(offset));
+      const int64_t put = platform::write_at(descriptor_, offset, p, std::min<size_t>(n, 1 << 30));
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) throw IoError(errno, path_);
       p += put;

@@ -103,7 +103,7 @@ inline constexpr GroupInverses kGroupInverses = [] {
   return inverses;
 }();
 EVENBINS_INLINE uint64_t fingerprint_column(const FingerprintView& f, uint64_t line) {
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(line) * kGroupInverses.of[f.group] >> 60);
+  return static_cast<uint64_t>(static_cast<uint128>(line) * kGroupInverses.of[f.group] >> 60);
 }
 
 EVENBINS_INLINE FingerprintKey fingerprint_key(const FingerprintView& f, const FingerprintParts& p) {
@@ -205,7 +205,7 @@ EVENBINS_INLINE void store_slot(uint64_t* line, const FingerprintShape& g, uint3
   if (g.low_bits != 0) store_bits(line, g.low_at + slot * g.low_bits, g.low_bits, value & ((1u << g.low_bits) - 1));
 }
 
-using RunEnds = unsigned __int128;  // more than 64 slots only with remainders of less than seven bits
+using RunEnds = uint128;  // more than 64 slots only with remainders of less than seven bits
 
 EVENBINS_INLINE uint64_t load_occupied(const uint64_t* line, const FingerprintShape& g) { return line[0] & g.occupied; }
 EVENBINS_INLINE RunEnds load_ends(const uint64_t* line, const FingerprintShape& g) {

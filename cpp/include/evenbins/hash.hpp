@@ -16,11 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define EVENBINS_INLINE __forceinline__ __device__
-#else
-#define EVENBINS_INLINE [[gnu::always_inline]] inline
-#endif
+#include "evenbins/compiler.hpp"
 
 namespace evenbins {
 
@@ -37,7 +33,7 @@ EVENBINS_INLINE constexpr uint64_t splitmix(uint64_t s, uint64_t i) { return mix
 
 // x / 2^64 of m: maps a uniform 64-bit word to 0 … m−1 without a division, monotone in x.
 EVENBINS_INLINE constexpr uint64_t mulhi(uint64_t x, uint64_t m) {
-  return static_cast<uint64_t>((static_cast<unsigned __int128>(x) * m) >> 64);
+  return static_cast<uint64_t>((static_cast<uint128>(x) * m) >> 64);
 }
 
 // The same for the halves of a word, and m ≤ 2^32: two numbers from one word.
@@ -73,7 +69,7 @@ EVENBINS_INLINE constexpr uint64_t word_of(uint64_t digest, uint32_t level) {
 
 // The least word w with mulhi(w, blocks) = block.
 inline uint64_t least_word_of(uint64_t block, uint64_t blocks) {
-  const unsigned __int128 scaled = static_cast<unsigned __int128>(block) << 64;
+  const uint128 scaled = static_cast<uint128>(block) << 64;
   return static_cast<uint64_t>((scaled + blocks - 1) / blocks);
 }
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "evenbins/compiler.hpp"
+
 namespace evenbins {
 
 class Meeting {
@@ -27,11 +29,7 @@ class Meeting {
   void wait(uint32_t round) const {
     for (int spin = 0; spin < kSpins; ++spin) {
       if (round_ != round) return;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("yield");
-#endif
+      EVENBINS_PAUSE();
     }
     round_.wait(round);
   }

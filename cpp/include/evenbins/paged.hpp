@@ -120,7 +120,7 @@ class PagedTable {
   // Writes nothing. The owner unlocks the file, though a child may have it open; a child only closes its descriptors.
   void close();
   bool is_open() const { return table_disk_.is_open(); }
-  pid_t owner() const { return owner_; }  // the process that opened it
+  int owner() const { return owner_; }  // the process that opened it
   bool is_own() const { return owner_ == process_id(); }
 
   // Keys and values from a page and an index in it on; the position after them.
@@ -186,7 +186,7 @@ class PagedTable {
   PagedShape shape_;
   KeyHash hash_;
   bool writable_, with_journal_;
-  const pid_t owner_ = process_id();
+  const int owner_ = process_id();
   std::vector<uint64_t> first_of_;  // page of each level, and of the overflow
   std::vector<uint16_t> counts_;    // keys of each page
   uint64_t keys_ = 0;

@@ -262,7 +262,7 @@ class Ring {
   // are with that.
   struct Room {
     uint64_t limit;  // of every node; 0: it depends on the node
-    unsigned __int128 left, right;
+    uint128 left, right;
   };
   Room room(uint64_t n) const {
     if (config_.policy == RingPolicy::plain) return {node_keys_, 0, 0};
@@ -271,8 +271,7 @@ class Ring {
         find_even_limit(n);
       return {std::min(even_limit_, node_keys_), 0, 0};
     }
-    return {0, static_cast<unsigned __int128>(kBillion) * total_.low(),
-            static_cast<unsigned __int128>(config_.rate) * n};
+    return {0, static_cast<uint128>(kBillion) * total_.low(), static_cast<uint128>(config_.rate) * n};
   }
   EVENBINS_INLINE bool takes(const Room& r, uint32_t id, uint64_t load) const {
     if (r.limit != 0) [[likely]]
@@ -282,7 +281,7 @@ class Ring {
     if (config_.rate == 0) return load < nodes_[id].cap;
     if (narrow_) [[likely]]
       return r.left * load < r.right * parts_[id];
-    return total_ * (static_cast<unsigned __int128>(kBillion) * load) < nodes_[id].part * r.right;
+    return total_ * (static_cast<uint128>(kBillion) * load) < nodes_[id].part * r.right;
   }
   // Whether a node takes a lease of this load, by its weight among those that serve.
   bool takes_load(uint32_t id, uint64_t load) const;

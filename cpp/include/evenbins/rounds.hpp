@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "evenbins/compiler.hpp"
 #include "evenbins/threads.hpp"
 
 namespace evenbins {
@@ -89,11 +90,7 @@ class Rounds {
         std::this_thread::sleep_for(std::chrono::microseconds(50));
         continue;
       }
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("yield");
-#endif
+      EVENBINS_PAUSE();
     }
   }
   void wait_for_step(uint32_t step, uint64_t of, uint64_t round) const {

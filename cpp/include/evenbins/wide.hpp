@@ -9,6 +9,8 @@
 #include <compare>
 #include <cstdint>
 
+#include "evenbins/compiler.hpp"
+
 namespace evenbins {
 
 struct Decimal {  // digits·10^exponent; digits do not end in 0
@@ -46,9 +48,9 @@ class Wide {  // modulo 2^320
   explicit constexpr Wide(uint64_t x) : limbs_{x} {}
 
   Wide& operator+=(const Wide& other) {
-    unsigned __int128 sum = 0;
+    uint128 sum = 0;
     for (size_t i = 0; i < limbs_.size(); ++i) {
-      sum += static_cast<unsigned __int128>(limbs_[i]) + other.limbs_[i];
+      sum += static_cast<uint128>(limbs_[i]) + other.limbs_[i];
       limbs_[i] = static_cast<uint64_t>(sum);
       sum >>= 64;
     }
@@ -56,15 +58,15 @@ class Wide {  // modulo 2^320
   }
   Wide operator*(uint64_t x) const {
     Wide product;
-    unsigned __int128 carry = 0;
+    uint128 carry = 0;
     for (size_t i = 0; i < limbs_.size(); ++i) {
-      carry += static_cast<unsigned __int128>(limbs_[i]) * x;
+      carry += static_cast<uint128>(limbs_[i]) * x;
       product.limbs_[i] = static_cast<uint64_t>(carry);
       carry >>= 64;
     }
     return product;
   }
-  Wide operator*(unsigned __int128 x) const {
+  Wide operator*(uint128 x) const {
     Wide high = *this * static_cast<uint64_t>(x >> 64);
     high.limbs_ = {0, high.limbs_[0], high.limbs_[1], high.limbs_[2], high.limbs_[3]};
     return high += *this * static_cast<uint64_t>(x);

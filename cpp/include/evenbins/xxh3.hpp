@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "evenbins/compiler.hpp"
+
 namespace evenbins {
 
 static_assert(std::endian::native == std::endian::little, "evenbins stores and hashes little endian");
@@ -63,7 +65,7 @@ inline uint64_t read64(const uint8_t* p) {
 inline uint64_t secret64(size_t offset) { return read64(kSecret + offset); }
 
 inline uint64_t fold(uint64_t a, uint64_t b) {  // lower half xor higher half of the 128-bit product
-  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
+  const uint128 product = static_cast<uint128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 inline uint64_t avalanche(uint64_t x) {

@@ -19,7 +19,7 @@ from typing import IO, Any
 from evenbins.cli._names import suffixes_of
 from evenbins.cli._rows import Buffers, Head, RowInput
 
-__all__ = ["Estimate", "available_memory", "count_text", "estimate_keys", "estimate_rows", "filter_bytes"]
+__all__ = ["Estimate", "count_text", "estimate_keys", "estimate_rows", "filter_bytes"]
 
 _BLOCKS, _BLOCK_BYTES = 16, 1 << 16  # of a sample, in one file
 _FILES = 64  # of a sample
@@ -53,18 +53,6 @@ def count_text(count: float) -> str:
 def filter_bytes(keys: float, fpr: float, *, exact: bool) -> float:
     """Return about how much memory so many keys will take."""
     return keys * (EXACT_BYTES if exact else max(1.0, 0.2 * math.log2(2.0 / fpr)))
-
-
-def available_memory() -> int:
-    """Return the memory that processes may still take, in bytes."""
-    try:
-        with open("/proc/meminfo", "rb") as file:
-            for line in file:
-                if line.startswith(b"MemAvailable:"):
-                    return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def estimate_rows(inputs: Sequence[RowInput]) -> Estimate:

@@ -56,6 +56,8 @@ def abandon_output() -> None:
 
 def end_by_sigpipe() -> NoReturn:
     """End the process as a reader that has gone ends it."""
+    if sys.platform == "win32":  # which has no such signal
+        raise SystemExit(1)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     raise SystemExit(128 + signal.SIGPIPE)  # where the signal is blocked

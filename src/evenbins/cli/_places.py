@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from evenbins import _platform
 from evenbins._console import OutputError, show_json
 from evenbins._files import replace_file, write_all
 from evenbins.cli._output import describe, warn
@@ -72,7 +73,7 @@ def write_report(path: str, found: object) -> None:
     if not os.path.exists(path) or os.path.isfile(path):
         replace_file(path, lambda descriptor: write_all(descriptor, data))
         return
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_WRONLY | _platform.OPEN)
     try:
         write_all(descriptor, data)
     finally:
@@ -97,9 +98,9 @@ class HeldSignals:
         self._before: dict[int, object] = {}
 
     def hold(self) -> None:
-        """Ignore SIGINT, SIGTERM and SIGHUP from now on."""
+        """Ignore Ctrl-C and the other signals that end a command (SIGTERM, SIGHUP) from now on."""
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in (signal.SIGINT, *_platform.ENDING_SIGNALS):
                 self._before.setdefault(number, signal.signal(number, signal.SIG_IGN))
 
     def __enter__(self) -> HeldSignals:

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from evenbins import _platform
 from evenbins._compressed import no_zstd_error
 from evenbins._console import output_stream
 from evenbins._files import replace_file, write_all
@@ -168,7 +169,7 @@ def open_sink(path: str | None, format: str, body: Callable[[Sink], _T]) -> _T:
     results: list[_T] = []
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
         with named_errors(path):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_WRONLY | _platform.OPEN)
         try:
             return _fill(_sink(descriptor, path, format), body)
         finally:
@@ -185,7 +186,7 @@ def _sync_standard_output() -> None:
         with output_stream():
             sys.stdout.flush()
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.fsync(descriptor)
+                _platform.flush(descriptor)
 
 
 def _sink(descriptor: int, path: str, format: str) -> Sink:

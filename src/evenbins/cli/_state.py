@@ -12,13 +12,13 @@ the state, since the state itself is replaced; the kernel releases it whatever e
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from evenbins import _platform
 from evenbins._core import FormatError
 from evenbins.deduplication.deduplicator import Deduplicator
 from evenbins.structure import kind_of_file
@@ -45,9 +45,9 @@ def locked_state(path: str | None) -> Iterator[None]:
 
 def _lock(path: str, lock: str) -> int:
     while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | _platform.OPEN, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _platform.lock(descriptor, exclusive=True)
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
                 return descriptor
         except BlockingIOError:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
-import sys
 import threading as _threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from evenbins import _arguments as arguments
+from evenbins import _platform
 from evenbins._console import COUNT, FILE, RATE, SIZE, with_option_errors
 from evenbins.cli._budget import KeyBudget, KeysExceedMemoryError, check_state_size, is_replaced
 from evenbins.cli._inputs import LINES, How, binary_option, null_option
@@ -332,7 +331,7 @@ class _Job:
                 with bar.waiting("copying a pipe to disk"):
                     source.make_readable_twice()
             found = _estimate.estimate_rows(self.sources)
-        limit = self.memory or int(_SHARE * _estimate.available_memory())
+        limit = self.memory or int(_SHARE * _platform.available_memory())
         usable = limit - _OWN_BYTES
         needed = _estimate.filter_bytes(found.keys or 0, rate, exact=self.exact)
         if self.memory is None and self.capacity is None and needed > min(_CHEAP_BYTES, usable):
@@ -416,7 +415,7 @@ class _Job:
     def _pass_on_disk(self, outputs: Any, bar: Bar) -> None:
         from evenbins.cli import _estimate, _passes, _spill
 
-        limit = self.memory or int(_SHARE * _estimate.available_memory())
+        limit = self.memory or int(_SHARE * _platform.available_memory())
         folder = _spill.folder_for(self.output)
         _spill.check_space(folder, _estimate.estimate_rows(self.sources).rows or 0)
 
@@ -453,7 +452,6 @@ class _Job:
         rows, kept = sum(s.rows for s in self.sources), sum(s.kept for s in self.sources)
         stats = None if self.seen is None else self.seen.stats()
         wrong = rows**2 / 2.0**129 if stats is None else max(0.0, stats.expected_wrong - self.earlier_wrong)
-        scale = 1024 if sys.platform != "darwin" else 1
         return {
             "output": self.output, "format": self.sources[0].format,
             "rows": rows, "kept": kept, "dropped": rows - kept, "expected_wrong": wrong,
@@ -461,7 +459,7 @@ class _Job:
             "mode": "memory" if stats is not None else "disk", "estimate": self.estimate,
             "seconds": self.seconds, "rows_per_second": rows / max(self.seconds, 1e-9),
             "key_bytes": None if stats is None else stats.nbytes, "disk_bytes": self.spilled_bytes,
-            "peak_memory_bytes": scale * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "peak_memory_bytes": _platform.peak_memory(),
             "state": self.state, "earlier_rows": self.earlier_rows,
             "inputs": [
                 {"name": s.name, "rows": s.rows, "kept": s.kept, "dropped": s.rows - s.kept}
@@ -513,7 +511,7 @@ def _orderly_end() -> Iterator[None]:
     if _threading.current_thread() is not _threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, leave) for number in _platform.ENDING_SIGNALS}
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import click
 
+from evenbins import _platform
 from evenbins._console import FILE, check_output, integer
 from evenbins.cli._output import note
 
@@ -91,14 +92,14 @@ def seed(output: str) -> None:
     """
     check_output(output)
     try:
-        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _platform.OPEN, 0o600)
     except FileExistsError:
         raise FileExistsError(
             errno.EEXIST, "it exists, and a seed is never overwritten: choose another name", output
         ) from None
     try:
         with open(descriptor, "w", encoding="ascii") as file:
-            os.fchmod(descriptor, 0o600)  # whatever the umask is
+            _platform.set_mode(descriptor, 0o600)  # whatever the umask is
             file.write(f"{_new_seed():#018x}\n")
     except BaseException:
         os.unlink(output)  # a partial seed must not block the next attempt

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from evenbins import _core, _files
+from evenbins import _core, _files, _platform
 from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
 from evenbins.structure import kind_of_file
@@ -28,12 +27,12 @@ def open_file(path: str, flags: int, mode: int = 0o666) -> Descriptor:
 @contextlib.contextmanager
 def locked_files(path: str, writable: bool) -> Iterator[tuple[Descriptor, Descriptor | None]]:
     """Open and lock a table's file, and open its journal if there is one; close what nobody took over."""
-    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
+    flags = (os.O_RDWR if writable else os.O_RDONLY) | _platform.OPEN_AT_ONCE
     while True:
         file, journal = open_file(path, flags), None
         try:
             try:
-                fcntl.flock(file, (fcntl.LOCK_EX if writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+                _platform.lock(file.fileno(), exclusive=writable)
             except BlockingIOError:
                 text = "open already" if writable else "open for writing"
                 text = f"it is {text}, here or in another process: close it there first"

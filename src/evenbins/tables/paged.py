@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsFloat, SupportsIn
 import numpy as np
 
 from evenbins import _arguments as arguments
-from evenbins import _core, _mapped_files, _show
+from evenbins import _core, _mapped_files, _platform, _show
 from evenbins._bulk import Key
 from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
@@ -431,10 +430,10 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
     old = None
     with contextlib.ExitStack() as stack:
         if os.path.isfile(target):
-            old = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+            old = os.open(target, os.O_RDONLY | _platform.OPEN)
             stack.callback(os.close, old)
             try:
-                fcntl.flock(old, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                _platform.lock(old, exclusive=False)
             except BlockingIOError:
                 raise BlockingIOError(
                     errno.EWOULDBLOCK, "it is open for writing: close it there first", target

@@ -23,6 +23,7 @@ import numpy as np
 
 from evenbins import design
 from evenbins._arguments import DEFAULT_FPR
+from evenbins.cluster.libraries import library
 from evenbins.design.filters import Request, designs_for
 from evenbins.filters import build
 from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
@@ -314,11 +315,11 @@ def interval(hits: int, trials: int) -> tuple[float, float]:
     >>> [round(each, 4) for each in interval(10, 1000)]
     [0.0048, 0.0183]
     """
-    from scipy.special import betaincinv
+    special = library("scipy.special", "theory")
 
     tail = (1 - _LEVEL) / 2
-    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+    low = float(special.betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
+    high = float(special.betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
     return low, high
 
 

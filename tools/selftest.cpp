@@ -12,12 +12,13 @@
 // tests/packaging/test_aarch64.py builds it twice, for this machine and for aarch64 (run by qemu-user),
 // and compares the output: then x86 and ARM leave the same digests, bits and files.
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,7 @@
 #include "evenbins/multilevel.hpp"
 #include "evenbins/paged.hpp"
 #include "evenbins/parallel.hpp"
+#include "evenbins/platform.hpp"
 #include "evenbins/ring.hpp"
 #include "evenbins/standard_view.hpp"
 #include "evenbins/summary.hpp"
@@ -610,10 +612,9 @@ void summarise() {
 // A one-read table on disk: its pages and its summary, but for what is random in them (headers, stamps).
 void turn_pages() {
   Checksum checksum;
-  const char* folder = std::getenv("TMPDIR");
   const std::string path =
-      std::string(folder == nullptr ? "/tmp" : folder) + "/evenbins-selftest-" + std::to_string(::getpid());
-  const auto opened = [&](int flags) { return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600)); };
+      (std::filesystem::temp_directory_path() / ("evenbins-selftest-" + std::to_string(process_id()))).string();
+  const auto opened = [&](int flags) { return Descriptor(platform::open_file(path.c_str(), flags, 0600)); };
   for (const uint64_t key_type : {1u, 3u}) {
     const size_t words = key_type == 3 ? 2 : 1, n = 3000;
     const Words keys = random_words(25, n * words), values = random_words(26, n);
@@ -643,9 +644,41 @@ void turn_pages() {
     const std::vector<uint8_t> summary = table.summary_file();
     checksum.add(summary.data() + 24, summary.size() - 32);
     table.close();
-    ::unlink(path.c_str());
+    std::filesystem::remove(path);
   }
   checksum.print("pages");
+}
+
+// What structures rely on: locks that exclude each other, and pages that are zeros when they come back.
+void ask_the_platform() {
+  const auto check = [](bool truth, const char* promise) { require(truth, promise, "any", "platform", 0, 0); };
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("evenbins-locked-" + std::to_string(process_id()))).string();
+  {
+    const Descriptor one(platform::open_file(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    const Descriptor two(platform::open_file(path.c_str(), O_RDWR, 0600));
+    check(one.number() >= 0 && two.number() >= 0, "a new file, opened twice");
+    check(platform::open_file(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600) < 0 && errno == EEXIST, "it is there");
+    check(platform::lock_file(one.number(), true) == 0, "a lock");
+    check(platform::lock_file(two.number(), false) < 0 && errno == EWOULDBLOCK, "excludes others");
+    check(platform::write_at(two.number(), 5, "abc", 3) == 3, "but not from the bytes");
+    check(platform::unlock_file(one.number()) == 0 && platform::lock_file(two.number(), false) == 0, "and ends");
+    check(platform::lock_file(one.number(), false) == 0, "shared by many");
+    char bytes[9] = {};
+    check(platform::file_size(one.number()) == 8 && platform::read_at(one.number(), 3, bytes, 9) == 5, "a short read");
+    check(std::string(bytes, 5) == std::string("\0\0abc", 5), "zeros before what was written");
+    check(platform::read_at(one.number(), 8, bytes, 9) == 0, "the end of the file");
+    check(platform::resize_file(one.number(), 6) == 0 && platform::flush_file(one.number()) == 0, "cut, and flushed");
+    check(platform::file_size(two.number()) == 6, "for everybody");
+  }
+  std::filesystem::remove(path);
+  constexpr uint64_t kBytes = uint64_t{6} << 20;
+  Bits bits = Bits::zeroed(kBytes);
+  for (uint64_t i = 0; i < bits.size(); i += 512) bits.words()[i] = ~i;
+  bits.release(0, bits.size() / 2);
+  uint64_t zeros = 0;
+  for (uint64_t i = 0; i < bits.size(); i += 512) zeros += bits.words()[i] == 0;
+  check(2 * zeros >= kBytes / 4096 - 32 && 2 * zeros <= kBytes / 4096, "pages that were dropped are zeros");
 }
 
 }  // namespace
@@ -673,4 +706,5 @@ int main() {
   keep_chains();
   summarise();
   turn_pages();
+  ask_the_platform();
 }
