@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp' -o -name '*.cuh') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab check test test-long test-platforms test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
+.PHONY: help demo lab check test test-long test-platforms test-firefox test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -92,6 +92,15 @@ test-platforms: $(VENV)/for-platforms system-packages ## the core and its self-t
 	  command -v apt-get >/dev/null || { echo "make test-platforms needs wine"; exit 2; }; \
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends wine wine64 >/dev/null; }
 	$(BIN)/python tools/test_platforms.py $(ARGS)
+	@[ -n "$(ARGS)" ] || $(MAKE) test-firefox
+
+# Playwright 1.65 sends Firefox a command that Debian's does not know.
+test-firefox: $(VENV)/for-tests system-packages ## the lab's pages in Debian's Firefox; part of test-platforms
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null || { echo "make test-firefox needs firefox"; exit 2; }; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends firefox-esr >/dev/null; }
+	$(BIN)/pip install --quiet --upgrade --target $(CURDIR)/build/playwright 'playwright<1.65'
+	PYTHONPATH=$(CURDIR)/build/playwright EVENBINS_BROWSER=firefox $(BIN)/python -m pytest -n 1 tests/lab --ignore=tests/lab/test_lab_api.py $(ARGS)
 
 test-gpu: ## what needs a GPU: the same bytes as on the CPU, races, memory; uses the CuPy, PyTorch and JAX of $(PYTHON), and no network
 	$(PYTHON) tools/gpu_tests.py $(ARGS)

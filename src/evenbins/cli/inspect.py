@@ -102,7 +102,7 @@ def _histogram_lines(structure: Any, stats: Any) -> list[str]:
     for columns, title, rows in draw_loads(structure, stats):
         lines += ["", f"{_show.row(*columns)}  {title}".rstrip()]
         lines += [
-            f"{_show.row(*texts)}  {bar * math.ceil(_BAR_WIDTH * share)}".rstrip() for *texts, share in rows
+            f"{_show.row(*texts)}  {bar * math.ceil(_BAR_WIDTH * share)}".rstrip() for texts, share in rows
         ]
     return lines
 

@@ -22,11 +22,9 @@ _ROWS = 20
 
 
 class Bin(NamedTuple):
-    """A row of a histogram: its texts, and what it has measured relative to the highest row."""
+    """A row of a histogram: a text for each column, and what was measured relative to the highest row."""
 
-    name: str
-    planned: str
-    measured: str
+    texts: tuple[str, str, str]
     share: float
 
 
@@ -93,7 +91,7 @@ def draw_loads(structure: Any, stats: Any) -> list[Histogram]:
         loads, limits = structure.loads(), structure.limits()
         most = max(1, *loads.values())
         rows = [
-            Bin(name[:13], _show.text("limit", limits.get(name)), f"{load:_}", load / most)
+            Bin((name[:13], _show.text("limit", limits.get(name)), f"{load:_}"), load / most)
             for name, load in loads.items()
         ]
         return [Histogram(("node", "limit", "keys"), "", rows)]
@@ -171,4 +169,4 @@ def _bins(counts: Sequence[int], share: Any) -> Iterator[Bin]:
     for (low, high), total in zip(bins, sums, strict=True):
         name = str(low) if high - low == 1 else f"{low} - {high - 1}"
         planned = f"{sum(counts) * share[low:high].sum():_.0f}"
-        yield Bin(name, planned, f"{total:_}", total / max(sums))
+        yield Bin((name, planned, f"{total:_}"), total / max(sums))

@@ -62,8 +62,8 @@ export default {
         h("div", { class: "pair" }, found.histograms.map((each) => card(each.title ? sentence(each.title) : "Loads", dataTable({
           rows: each.rows,
           columns: [
-            ...each.columns.map((label, i) => ({ label, align: i ? null : "left", cell: (row) => row[i] })),
-            { label: h("span", { class: "unseen" }, "share of the highest"), align: "left", cell: (row) => h("div", { class: "loadbar" }, h("i", { style: { width: `${100 * row[3]}%` } })) },
+            ...each.columns.map((label, i) => ({ label, align: i ? null : "left", cell: ([texts]) => texts[i] })),
+            { label: h("span", { class: "unseen" }, "share of the highest"), align: "left", cell: ([, share]) => h("div", { class: "loadbar" }, h("i", { style: { width: `${100 * share}%` } })) },
           ],
         })))),
         card("Take it with you", command.element, python.element));

@@ -211,7 +211,7 @@ function difference(row) {
   const [tone, sign, meaning] = MARKS[row.agreement];
   const factor = /^× (.*)$/.exec(row.difference);
   const text = factor ? `× ${number(Number(factor[1]))}` : row.difference.replace(/^[+-]0\.0 %$/, "0 %").replace("-", "−");
-  const scatter = row.agreement !== "close" && row.sd ? h("span", { class: "hint" }, ` ${number(Math.abs(row.ours - row.paper) / row.sd, 2)} sd`) : "";
+  const scatter = row.agreement !== "close" && row.sd ? h("span", { class: "hint block" }, `${number(Math.abs(row.ours - row.paper) / row.sd, 2)} sd`) : "";
   return h("span", { class: tone, title: meaning }, `${text} ${sign}`, scatter);
 }
 
