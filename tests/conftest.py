@@ -27,10 +27,10 @@ from sizes import size
 
 from evenbins import _core
 
-# Machines are busy: an example that takes long is no failure. The same examples every time, twice as many in
-# a long run.
+# Machines are busy: an example that takes long is no failure. The same examples every time, three times as
+# many in a long run.
 settings.register_profile(
-    "evenbins", deadline=None, derandomize=True, print_blob=True, max_examples=size(50, 100)
+    "evenbins", deadline=None, derandomize=True, print_blob=True, max_examples=size(30, 100)
 )
 settings.load_profile("evenbins")
 

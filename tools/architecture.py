@@ -19,6 +19,7 @@ import tokenize
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -60,17 +61,23 @@ def modules(root: Path = SOURCE) -> dict[str, Path]:
     return found
 
 
-def imports(tree: ast.AST, known: dict[str, Path], *, at_run_time: bool) -> Iterator[tuple[str, str, int]]:
+@cache
+def nodes_of(text: str) -> list[ast.AST]:
+    """Return all nodes of a module's syntax tree; each text is parsed once."""
+    return list(ast.walk(ast.parse(text)))
+
+
+def imports(path: Path, known: dict[str, Path], *, at_run_time: bool) -> Iterator[tuple[str, str, int]]:
     """Yield what a module imports of ours: module, name (empty for the module itself), line.
 
     With `at_run_time` imports for type checkers alone are left out.
     """
     skipped: set[ast.AST] = set()
     if at_run_time:
-        for node in ast.walk(tree):
+        for node in nodes_of(path.read_text()):
             if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
                 skipped |= {inner for statement in node.body for inner in ast.walk(statement)}
-    for node in ast.walk(tree):
+    for node in nodes_of(path.read_text()):
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -95,7 +102,7 @@ def upward_imports(known: dict[str, Path]) -> list[str]:
     found = []
     for module, path in known.items():
         own = layer_of(module)
-        for target, _, line in imports(ast.parse(path.read_text()), known, at_run_time=False):
+        for target, _, line in imports(path, known, at_run_time=False):
             other = layer_of(target)
             if own is not None and other is not None and other > own:
                 found.append(f"{path.relative_to(ROOT)}:{line} imports {target}")
@@ -107,7 +114,7 @@ def cycles(known: dict[str, Path]) -> list[str]:
     edges = {
         module: {
             target if target in known else target.rpartition(".")[0]
-            for target, _, _ in imports(ast.parse(path.read_text()), known, at_run_time=True)
+            for target, _, _ in imports(path, known, at_run_time=True)
         }
         - {"evenbins", module}
         for module, path in known.items()
@@ -152,7 +159,7 @@ def private_imports(known: dict[str, Path]) -> list[str]:
     found = []
     for module, path in known.items():
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        for target, name, line in imports(ast.parse(path.read_text()), known, at_run_time=False):
+        for target, name, line in imports(path, known, at_run_time=False):
             private_name = name.startswith("_") and not name.startswith("__")
             hidden = [
                 part for part in target.split(".") if part.startswith("_") and not part.startswith("__")
@@ -169,7 +176,7 @@ def bare_cores(known: dict[str, Path]) -> list[str]:
     for module, path in known.items():
         if module.startswith(FAMILIES):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path.read_text()):
             if not isinstance(node, ast.Subscript):
                 continue
             base = node.value
@@ -197,7 +204,7 @@ def line_shapes(path: Path) -> list[str]:
     """Return the shapes of the lines of code: names, strings and numbers as N, S and 0; no docstrings."""
     text = path.read_text()
     left_out: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if docstring or isinstance(node, ast.Import | ast.ImportFrom):
             left_out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -251,11 +258,12 @@ def measures() -> list[Measure]:
     known = modules()
     product = {name: path for name, path in known.items() if not name.startswith("evenbins.study")}
     sources = [*known.values(), *sorted(SOURCE.rglob("*.pyi"))]
-    alike = sorted({*shared_runs(sources), *shared_runs(sources, by_shape=True)})
+    same = shared_runs(sources)
+    alike = sorted({*same, *shared_runs(sources, by_shape=True)})
     longest = max(known.values(), key=lines_of)
     return [
         Measure("Python lines in the wheel outside study", sum(map(lines_of, product.values())), []),
-        Measure("pairs of files that share six or more lines", *_with_count(shared_runs(sources))),
+        Measure("pairs of files that share six or more lines", *_with_count(same)),
         Measure("the same, lines of one shape included", *_with_count(alike)),
         Measure("cores indexed by bare numbers outside the families", *_with_count(bare_cores(product))),
         Measure("import cycles", *_with_count(cycles(known))),

@@ -48,6 +48,7 @@ const Case kCases[] = {
     {"standard", 2, Kind::standard, Hashing::independent, 1166892, {16777155, 10}},
     {"fill", 2, Kind::balanced, Hashing::lanes, 1100101, {4, 512, 10, 2, 0, 0, 0, 0, 31091, 267, 1677, 267}},
     {"multilevel", 2, Kind::balanced, Hashing::lanes, 1083698, {3, 512, 10, 2, 0, 195, 0, 0, 31393, 38, 1340, 34}},
+    {"fingerprint", 0, Kind::fingerprint, Hashing::lanes, 10000, {256, 10, 39, 16, 72, 10100, 0, 0}},
     {"fingerprint", 2, Kind::fingerprint, Hashing::lanes, 1000000, {25312, 10, 39, 14, 264, 1010000, 0, 0}},
     {"fingerprint", 17, Kind::fingerprint, Hashing::lanes, 10000000, {252896, 10, 39, 14, 2064, 10100000, 0, 0}},
     {"fingerprint", 166, Kind::fingerprint, Hashing::lanes, 100000000, {2527840, 10, 39, 14, 20064, 101000000, 0, 0}},

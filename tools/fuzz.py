@@ -2,7 +2,7 @@
 
     fuzz/cpp/*.cpp        libFuzzer, with the address and undefined-behaviour sanitizers: files of every kind
     fuzz/python/*.py      atheris: classes from bytes and files, keys, arrays, Arrow columns, the command
-                          line's readers, traces, the router over a socket
+                          line's readers, traces, the router over a socket and what it parses
     the lab's API         schemathesis, from its own /api/openapi.json
 
 Each target runs on the seeds (golden files), the corpus in fuzz/corpus/<target>, and what earlier runs found
@@ -81,6 +81,7 @@ PYTHON: dict[str, tuple[int, str, int]] = {
     "inputs": (100_000, "", 1024),
     "traces": (150_000, "", 1024),
     "router": (10_000, "", 1024),
+    "route_parsers": (200_000, "", 256),
 }
 LAB_SECONDS = 600
 INTERRUPTED = 72  # libFuzzer's exit code after Ctrl-C
@@ -237,7 +238,7 @@ MOST_CORPUS_BYTES = 60_000  # of each target
 
 def show(reports: list[dict[str, Any]]) -> None:
     """Print the table."""
-    columns = {"target": 10, "engine": 13, "executions": 12, "executions_per_second": 8, "edges": 7,
+    columns = {"target": 13, "engine": 13, "executions": 12, "executions_per_second": 8, "edges": 7,
     "features": 9,
                "slowest_seconds": 8, "peak_rss_mb": 8, "exit": 5}  # fmt: skip
     titles = ["target", "engine", "executions", "a second", "edges", "features", "slowest", "RSS MB", "exit"]

@@ -34,6 +34,7 @@ PAGES = {
     "fingerprints": ("/fingerprints", [".fingerprints .over", ".tallies td"]),
     "tables": ("/tables", [".plot .line", "tr[aria-selected]", ".arrows .move"]),
     "rings": ("/rings", [".circle .server", ".plot .outline"]),
+    "routing": ("/routing", [".share"]),
     "papers": ("/papers?id=kirsch-table5.2", [".facts", ".paperfigure.drawn"]),
 }
 WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}

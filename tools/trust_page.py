@@ -23,6 +23,7 @@ READS = {
     "rings": "files of rings, kind 14", "loaders": "`from_bytes`, `load`, `open` of every class",
     "keys": "keys and arrays of every type", "arrow": "Arrow columns: offsets, lengths, nulls, schemas",
     "inputs": "the command line's readers", "traces": "logs for replays", "router": "the router's HTTP input",
+    "route_parsers": "the router's key rules, heads, bodies, configuration file and changes",
     "lab": "the lab's API, from its own description",
 }  # fmt: skip
 

@@ -21,7 +21,9 @@ import numpy as np
 
 from evenbins import cuda
 from evenbins.cuda._kernels import compiled, launch_per_key
+from evenbins.filters.balanced import plan_balanced
 from evenbins.filters.blocked import plan_blocked
+from evenbins.filters.fingerprint_plan import plan_fingerprint
 from evenbins.filters.standard import plan_standard
 
 RAW = str(Path(__file__).with_name("raw.cuh"))
@@ -135,6 +137,58 @@ def standard(n: int) -> None:
     row("  the same, add_new_many", "", f"{rate(partial(made.add_new_many, few), few.size, 3):.2f}")
 
 
+def fingerprints(n: int) -> None:
+    """A fingerprint filter of about 4 GiB: built by sort, asked, and more keys added to it."""
+    plan = plan_fingerprint(2_300_000_000 if n >= 1 << 28 else 8 * n, fpr=1e-3)
+    size = f"{plan.nbytes / GIB:.2f} GiB"
+    step = plan.keys // 4
+    made = cuda.build(plan, keys_from(0, step))
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+    begin.record()
+    made.add_many(keys_from(step, plan.keys - step))
+    end.record()
+    end.synchronize()
+    found = plan.keys / cupy.cuda.get_elapsed_time(begin, end) / 1e6
+    row(f"build, fingerprints, {size}: three quarters onto one, all sorted", "", f"{found:.2f} of all keys")
+    out = cupy.empty(n, np.uint8)
+    bare = compiled(RAW, f"raw_lines<9,{U64},1>")
+    arguments = (made._words[8:], np.uint64(plan.lines))
+    for name, first in (("hits", 0), ("misses", 1 << 40)):
+        keys = keys_from(first, n)
+        raw = rate(
+            partial(
+                launch_per_key, bare, n, (*arguments, keys, np.uint64(0), made._hash, np.uint64(n), out)
+            ),
+            n,
+        )
+        found = rate(partial(made.contains_many, keys), n)
+        share = float(made.contains_many(keys).mean())
+        row(
+            f"query, fingerprints, {size}, {name}",
+            "",
+            f"{found:.1f}, bare reads {raw:.1f} ({found / raw:.2f}); {share:.4%} answered True",
+        )
+        assert name == "misses" or share == 1.0
+    del made, keys
+    release()
+    plan = plan_fingerprint(n, fpr=1e-3)
+    keys = keys_from(0, n)
+    row(
+        f"build, fingerprints, empty filter, {n:,} keys",
+        "",
+        f"{rate(lambda: cuda.build(plan, keys), n, 3):.2f}",
+    )
+
+
+def balanced(n: int) -> None:
+    """Fill balanced filters level by level."""
+    for policy in ("fill", "multilevel"):
+        plan = plan_balanced(2 * n, bits_per_key=24, policy=policy)
+        keys = keys_from(0, n)
+        found = rate(lambda plan=plan, keys=keys: cuda.build(plan, keys), n, 3)
+        row(f"build, balanced, {policy}, half full, {n:,} keys", "", f"{found:.2f}")
+
+
 def others(n: int) -> None:
     made = cuda.build(plan_blocked(4 * GIB // 2, bits_per_key=16, hashes=10), keys_from(0, n))
     host = cupyx.empty_pinned(n, np.uint64)
@@ -173,6 +227,8 @@ def main() -> None:
         partial(blocked, 32 * GIB, 31, n),
         partial(additions, n),
         partial(standard, n // 4),
+        partial(fingerprints, n),
+        partial(balanced, n // 4),
         partial(others, n // 2),
     ]
     for step in steps:

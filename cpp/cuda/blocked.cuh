@@ -35,8 +35,9 @@ EVENBINS_INLINE bool line_has(const uint32_t* line, uint64_t digest, uint32_t ra
   return all != 0;
 }
 
-// Fetches the lines of the blocks that the warp's lanes name, and returns the own one; for `lines` of one warp.
-template <uint32_t BlockLog>
+// Fetches the lines of the blocks that the warp's lanes name, and returns the own one; for `lines` of one warp, which
+// begin `Stride` words apart.
+template <uint32_t BlockLog, uint32_t Stride = Line<BlockLog>::kHalves>
 EVENBINS_INLINE const uint32_t* fetch_lines(const uint64_t* words, uint64_t block, uint32_t* lines) {
   using L = Line<BlockLog>;
   const uint32_t lane = threadIdx.x % kWarp, part = lane % L::kLanes, group = lane / L::kLanes;
@@ -44,40 +45,43 @@ EVENBINS_INLINE const uint32_t* fetch_lines(const uint64_t* words, uint64_t bloc
 #pragma unroll
   for (uint32_t j = 0; j < L::kLanes; ++j) {
     const uint64_t its = shuffle(block, group * L::kLanes + j);
-    copy16(lines + (j * kGroups + group) * L::kHalves + 4 * part, words + its * L::kWords + 2 * part);
+    copy16(lines + (j * kGroups + group) * Stride + 4 * part, words + its * L::kWords + 2 * part);
   }
-  return lines + (part * kGroups + group) * L::kHalves;
+  return lines + (part * kGroups + group) * Stride;
 }
 
-template <uint32_t BlockLog, uint32_t Hashes, typename Keys, uint32_t Depth>
-__global__ void __launch_bounds__(256)
-    blocked_contains(const uint64_t* words, uint64_t blocks, const void* data, const void* more, const KeyHash* hash,
-                     uint64_t n, uint8_t* out) {
-  using L = Line<BlockLog>;
-  __shared__ __align__(16) uint32_t lines[256 / kWarp][Depth][kWarp * L::kHalves];
-  const Keys keys(data, more, hash);
+// Calls act(i, digest, line) for key i of n and the line of its block: 32 keys at a time, Depth of these at once. All
+// lanes call; those with i ≥ n have no key.
+template <uint32_t BlockLog, uint32_t Depth, uint32_t Stride = Line<BlockLog>::kHalves, typename Keys, typename Act>
+EVENBINS_INLINE void each_line(const uint64_t* words, uint64_t blocks, const Keys& keys, uint64_t n, Act&& act) {
+  __shared__ __align__(16) uint32_t lines[256 / kWarp][Depth][kWarp * Stride];
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x * Depth;
-  for (uint64_t first = (static_cast<uint64_t>(blockIdx.x) * blockDim.x + warp * kWarp) * Depth; first < n;
-       first += step) {
+  for (uint64_t first = (thread_number() - lane) * Depth; first < n; first += thread_count() * Depth) {
     uint64_t digest[Depth];
     const uint32_t* line[Depth];
 #pragma unroll
     for (uint32_t d = 0; d < Depth; ++d) {
       const uint64_t i = first + d * kWarp + lane;
       digest[d] = i < n ? keys.digest(i) : 0;
-      line[d] = fetch_lines<BlockLog>(words, mulhi(digest[d], blocks), lines[warp][d]);
+      line[d] = fetch_lines<BlockLog, Stride>(words, mulhi(digest[d], blocks), lines[warp][d]);
     }
     wait_for_copies();
     __syncwarp();
 #pragma unroll
-    for (uint32_t d = 0; d < Depth; ++d) {
-      const uint64_t i = first + d * kWarp + lane;
-      const bool has = line_has<Hashes>(line[d], digest[d], 1u << BlockLog);
-      if (i < n) store_once(out + i, static_cast<uint8_t>(has));
-    }
+    for (uint32_t d = 0; d < Depth; ++d) act(first + d * kWarp + lane, digest[d], line[d]);
     __syncwarp();
   }
+}
+
+template <uint32_t BlockLog, uint32_t Hashes, typename Keys, uint32_t Depth>
+__global__ void __launch_bounds__(256)
+    blocked_contains(const uint64_t* words, uint64_t blocks, const void* data, const void* more, const KeyHash* hash,
+                     uint64_t n, uint8_t* out) {
+  each_line<BlockLog, Depth>(words, blocks, Keys(data, more, hash), n,
+                             [=](uint64_t i, uint64_t digest, const uint32_t* line) {
+                               const bool has = line_has<Hashes>(line, digest, 1u << BlockLog);
+                               if (i < n) store_once(out + i, static_cast<uint8_t>(has));
+                             });
 }
 
 // Sets a key's bits in a line that belongs to one thread.
@@ -99,8 +103,8 @@ __global__ void __launch_bounds__(256)
   const Keys keys(data, more, hash);
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   uint64_t* mine = masks[warp] + lane * L::kWords;
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t first = static_cast<uint64_t>(blockIdx.x) * blockDim.x + warp * kWarp; first < n; first += step) {
+  for (uint64_t first = static_cast<uint64_t>(blockIdx.x) * blockDim.x + warp * kWarp; first < n;
+       first += thread_count()) {
     const uint64_t i = first + lane;
     const uint64_t digest = i < n ? keys.digest(i) : 0;
     for (uint32_t w = 0; w < L::kWords; ++w) mine[w] = 0;

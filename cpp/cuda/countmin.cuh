@@ -26,8 +26,7 @@ __global__ void __launch_bounds__(256)
                  const void* more, const KeyHash* hash, uint64_t n, const uint64_t* weights) {
   const Keys keys(data, more, hash);
   const CountMinView f{counters, width, depth, rows, two_hash != 0};
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+  for (uint64_t i = thread_number(); i < n; i += thread_count()) {
     const unsigned long long weight = weights == nullptr ? 1 : load_once(weights + i);
     if (weight == 0) continue;
     each_counter(f, keys.digest(i), [&](uint64_t counter) {
@@ -42,8 +41,7 @@ __global__ void __launch_bounds__(256)
                    const void* data, const void* more, const KeyHash* hash, uint64_t n, uint64_t* out) {
   const Keys keys(data, more, hash);
   const CountMinView f{counters, width, depth, rows, two_hash != 0};
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+  for (uint64_t i = thread_number(); i < n; i += thread_count()) {
     uint64_t least = ~uint64_t{0};
     each_counter(f, keys.digest(i), [&](uint64_t counter) { least = min(least, counters[counter]); });
     store_once(out + i, least);

@@ -4,9 +4,15 @@
 
 #include "evenbins/hash.hpp"
 
+#define EVENBINS_KERNEL_NAMESPACE gpu  // where the text of the CPU's kernels goes
+
 namespace evenbins::gpu {
 
 inline constexpr uint32_t kWarp = 32, kAllLanes = 0xFFFFFFFF;
+
+// For loops in which the threads of a grid take turns.
+EVENBINS_INLINE uint64_t thread_number() { return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+EVENBINS_INLINE uint64_t thread_count() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
 
 // Keys and answers pass through once: they must not push the filter out of the cache.
 template <typename T>

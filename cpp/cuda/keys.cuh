@@ -54,9 +54,7 @@ __global__ void make_key_hash(uint64_t seed, KeyHash* out) { *out = {IntHash(see
 template <typename Keys>
 __global__ void make_digests(const void* data, const void* more, const KeyHash* hash, uint64_t n, uint64_t* out) {
   const Keys keys(data, more, hash);
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
-    out[i] = keys.digest(i);
+  for (uint64_t i = thread_number(); i < n; i += thread_count()) out[i] = keys.digest(i);
 }
 
 }  // namespace evenbins::gpu

@@ -265,65 +265,48 @@ __global__ void __launch_bounds__(kRegionThreads)
   auto* claims = reinterpret_cast<unsigned long long*>(shared_memory + kRegionBytes);
   __shared__ uint32_t kept;
   for (uint32_t b = threadIdx.x; b < Region<BlockLog>::kBlocks; b += kRegionThreads) claims[b] = ~0ull;
+  // Moves the keys for which decide(digest, number, block) to the front of the list. A piece of the list is read by all
+  // threads before any of them writes, and what is written is never ahead of what was read.
+  const auto sift = [&](const auto& decide) {
+    if (threadIdx.x == 0) kept = 0;
+    __syncthreads();
+    for (uint32_t piece = 0; piece < open; piece += kRegionThreads) {
+      const uint32_t i = piece + threadIdx.x;
+      const bool is_key = i < open;
+      const uint64_t digest = is_key ? digests[i] : 0;
+      const uint32_t number = is_key ? numbers[i] : 0;
+      const bool stays = is_key && decide(digest, number, region.block(digest, blocks));
+      __syncthreads();
+      if (stays) {
+        const uint32_t at = atomicAdd(&kept, 1u);
+        digests[at] = digest;
+        numbers[at] = number;
+      }
+      __syncthreads();
+    }
+    open = kept;
+    __syncthreads();
+  };
   for (uint32_t round = 0; open > 0; ++round) {
     const uint64_t tag = static_cast<uint64_t>(~round) << 32;
-    if (threadIdx.x == 0) kept = 0;
-    __syncthreads();
-    // Which are covered? The others move to the front of the list, and claim their block. A piece of the list is
-    // read by all threads before any of them writes, and what is written is never ahead of what was read.
-    for (uint32_t piece = 0; piece < open; piece += kRegionThreads) {
-      const uint32_t i = piece + threadIdx.x;
-      uint64_t digest = 0;
-      uint32_t number = 0;
-      bool stays = false;
-      if (i < open) {
-        digest = digests[i];
-        number = numbers[i];
-        const uint32_t block = region.block(digest, blocks);
-        stays = !line_has<Hashes>(region.line(block), digest, 1u << BlockLog);
-        if (stays)
-          atomicMin(claims + block, static_cast<unsigned long long>(tag | number));
-        else
-          out[number] = 0;
-      }
-      __syncthreads();
-      if (stays) {
-        const uint32_t at = atomicAdd(&kept, 1u);
-        digests[at] = digest;
-        numbers[at] = number;
-      }
-      __syncthreads();
-    }
-    open = kept;
-    __syncthreads();
-    if (threadIdx.x == 0) kept = 0;
-    __syncthreads();
+    // Which are covered? The others stay, and claim their block.
+    sift([&](uint64_t digest, uint32_t number, uint32_t block) {
+      const bool stays = !line_has<Hashes>(region.line(block), digest, 1u << BlockLog);
+      if (stays)
+        atomicMin(claims + block, static_cast<unsigned long long>(tag | number));
+      else
+        out[number] = 0;
+      return stays;
+    });
     // The winners are new; the losers stay.
-    for (uint32_t piece = 0; piece < open; piece += kRegionThreads) {
-      const uint32_t i = piece + threadIdx.x;
-      uint64_t digest = 0;
-      uint32_t number = 0;
-      bool stays = false;
-      if (i < open) {
-        digest = digests[i];
-        number = numbers[i];
-        const uint32_t block = region.block(digest, blocks);
-        stays = claims[block] != (tag | number);
-        if (!stays) {
-          line_set<Hashes>(region.line(block), digest, 1u << BlockLog);
-          out[number] = 1;
-        }
+    sift([&](uint64_t digest, uint32_t number, uint32_t block) {
+      const bool stays = claims[block] != (tag | number);
+      if (!stays) {
+        line_set<Hashes>(region.line(block), digest, 1u << BlockLog);
+        out[number] = 1;
       }
-      __syncthreads();
-      if (stays) {
-        const uint32_t at = atomicAdd(&kept, 1u);
-        digests[at] = digest;
-        numbers[at] = number;
-      }
-      __syncthreads();
-    }
-    open = kept;
-    __syncthreads();
+      return stays;
+    });
   }
   region.store(words);
 }

@@ -18,6 +18,9 @@ __forceinline__ __device__ uint64_t __builtin_bswap64(uint64_t x) {
 }
 
 __forceinline__ __device__ int __builtin_popcountll(uint64_t x) { return __popcll(x); }
+__forceinline__ __device__ int __builtin_ctzll(uint64_t x) { return __ffsll(static_cast<long long>(x)) - 1; }
+__forceinline__ __device__ int __builtin_clzll(uint64_t x) { return __clzll(static_cast<long long>(x)); }
+#define __builtin_memcpy memcpy
 __forceinline__ __device__ void __builtin_prefetch(const void*, int = 0) {}
 
 // Words that a host changes meanwhile: none here, where kernels of one filter run one after the other.
@@ -31,6 +34,17 @@ __forceinline__ __device__ void __atomic_thread_fence(int) {}
 namespace std {
 
 using ::memcpy;
+
+template <bool Condition, typename A, typename B>
+struct conditional {
+  using type = A;
+};
+template <typename A, typename B>
+struct conditional<false, A, B> {
+  using type = B;
+};
+template <bool Condition, typename A, typename B>
+using conditional_t = typename conditional<Condition, A, B>::type;
 
 enum class endian { little, native = little };  // as every GPU is
 

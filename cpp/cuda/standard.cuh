@@ -31,8 +31,7 @@ __global__ void __launch_bounds__(256) standard_add(uint64_t* words, uint64_t bi
                                                     const void* more, const KeyHash* hash, uint64_t n) {
   const Keys keys(data, more, hash);
   const StandardView f{words, bits, hashes};
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+  for (uint64_t i = thread_number(); i < n; i += thread_count())
     each_position(f, keys.digest(i), [&](uint64_t p) {
       set_bits(reinterpret_cast<uint32_t*>(words) + (p >> 5), 1u << (p & 31));
       return true;
@@ -102,8 +101,7 @@ __global__ void __launch_bounds__(256)
                        const KeyHash* hash, uint64_t n, uint64_t* claims, uint64_t slots, uint8_t*) {
   const Keys keys(data, more, hash);
   const StandardView f{const_cast<uint64_t*>(words), bits, hashes};
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+  for (uint64_t i = thread_number(); i < n; i += thread_count())
     each_position(f, keys.digest(i), [&](uint64_t p) {
       if (reads_bit(words, p)) return true;
       const unsigned long long mine = p << kNumberBits | i;
@@ -125,8 +123,7 @@ __global__ void __launch_bounds__(256)
                         const KeyHash* hash, uint64_t n, uint64_t* claims, uint64_t slots, uint8_t* out) {
   const Keys keys(data, more, hash);
   const StandardView f{const_cast<uint64_t*>(words), bits, hashes};
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+  for (uint64_t i = thread_number(); i < n; i += thread_count()) {
     const bool known = each_position(f, keys.digest(i), [&](uint64_t p) {
       if (reads_bit(words, p)) return true;
       uint64_t slot = claim_slot(p, slots);

@@ -17,8 +17,6 @@
 
 namespace evenbins::fingerprints {
 
-inline constexpr uint64_t kLineWords = 8, kStateWords = 8;
-
 // Processors that deposit bits by microcode, a hundred times slower than others.
 inline bool deposits_slowly() {
   static const bool slowly = platform::processor().deposits_slowly;
@@ -28,25 +26,10 @@ inline bool deposits_slowly() {
 // The view of a payload without its rest. `bits` of a slot; the last `payload` of them are no part of the fingerprint.
 inline FingerprintView view_of(uint64_t lines, uint32_t bits, uint64_t quotients, uint64_t group, uint64_t limit,
                                uint32_t payload, uint64_t* words) {
-  FingerprintView f{};
-  f.state = words;
-  f.level1 = words + kStateWords;
-  f.level2 = f.level1 + kLineWords * lines;
-  f.level3 = f.level2 + kLineWords * (lines / group);
-  f.lines = lines;
-  f.quotients = quotients;
-  f.group = group;
-  f.limit = limit;
-  f.shift = 64 - (bits - payload);
-  f.payload = payload;
-  f.one = fingerprint_shape(static_cast<uint32_t>(f.quotients), bits);
-  f.two = fingerprint_shape(64, bits + 4);
-  f.wide_entries = bits > 17;
+  FingerprintView f = fingerprint_view(lines, bits, quotients, group, limit, payload, words);
   f.slow_pdep = deposits_slowly();
   return f;
 }
-
-inline uint64_t* rest_words(const FingerprintView& f) { return f.level3 + kLineWords * (f.lines / (16 * f.group)); }
 
 // The least fingerprint of a block.
 inline uint64_t least_of_block(const FingerprintView& f, uint64_t block) {
@@ -68,19 +51,6 @@ inline uint32_t ones(RunEnds x) {
 struct Cell {
   uint64_t line, slot;
 };
-
-// Calls act(quotient, remainder) for what a line holds, in order; false if its runs are not those of its quotients.
-template <typename Act>
-bool each_slot(const uint64_t* line, const FingerprintShape& g, const Act& act) {
-  uint64_t occupied = load_occupied(line, g);
-  RunEnds ends = load_ends(line, g);
-  for (uint32_t slot = 0; ends != 0; ++slot, ends >>= 1) {
-    if (occupied == 0) return false;
-    act(static_cast<uint32_t>(std::countr_zero(occupied)), load_slot(line, g, slot));
-    if ((ends & 1) != 0) occupied &= occupied - 1;
-  }
-  return true;
-}
 
 inline uint64_t entry_at(const FingerprintView& f, const uint64_t* line, uint32_t i) {
   return f.wide_entries ? line[i] : line[i / 2] >> 32 * (i % 2) & 0xFFFFFFFF;
@@ -115,9 +85,6 @@ bool each_of_block(const FingerprintView& f, std::span<const uint64_t> rest, uin
 
 inline uint64_t key_of(const FingerprintView& f, uint64_t fingerprint) {
   return fingerprint_key(f, fingerprint_parts_of(f, fingerprint)).key;
-}
-inline uint64_t fingerprint_of_key(const FingerprintView& f, const FingerprintKey& k) {
-  return fingerprint_of(f, fingerprint_parts_of(f, k));
 }
 
 // The fingerprints of a block, in ascending order.
@@ -223,22 +190,10 @@ class FingerprintBuilder {
   template <typename Send>
   void fill(uint64_t* lines, const FingerprintShape& g, const Send& send) const {
     for (size_t first = 0; first < cells_.size();) {
-      uint64_t* line = lines + kLineWords * cells_[first].line;
-      size_t last = first, end = first;  // of the line's cells; of those of its first runs, as many as fit
-      for (; last < cells_.size() && cells_[last].line == cells_[first].line; ++last) {
-        const uint64_t quotient = cells_[last].slot >> g.bits;
-        line[0] |= uint64_t{1} << quotient;
-        const bool ends_run = last + 1 == cells_.size() || cells_[last + 1].line != cells_[last].line ||
-                              cells_[last + 1].slot >> g.bits != quotient;
-        if (ends_run && last + 1 - first <= g.slots) end = last + 1;
-      }
-      RunEnds ends = 0;
-      for (size_t i = first; i < end; ++i) {
-        store_slot(line, g, static_cast<uint32_t>(i - first),
-                   static_cast<uint32_t>(cells_[i].slot & ((uint64_t{1} << g.bits) - 1)));
-        if (i + 1 == end || cells_[i + 1].slot >> g.bits != cells_[i].slot >> g.bits) ends |= RunEnds{1} << (i - first);
-      }
-      store_ends(line, g, ends);
+      size_t last = first + 1;
+      while (last < cells_.size() && cells_[last].line == cells_[first].line) ++last;
+      const size_t end = first + fill_line(lines + kLineWords * cells_[first].line, g, last - first,
+                                           [&](uint64_t i) { return cells_[first + i].slot; });
       for (size_t i = end; i < last; ++i) send(cells_[i]);
       first = last;
     }

@@ -7,7 +7,6 @@
 //     close_bytes(line, to, zero)   every byte whose bit in `to` is set becomes the byte behind it; then those in `zero` become 0
 //     open_bits(line, x, first, end)    bits first … end−1 become those x before them
 //     close_bits(line, x, first, end)   bits first … end−x−1 become those x behind them, and the last x become 0
-//     nth_bit(x, n, slow_pdep)      the n-th set bit of x (n = 0: the lowest; n < 64) alone, or 0
 #pragma once
 
 #if defined(__x86_64__)
@@ -20,41 +19,6 @@
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
-
-// Entry [n][byte]: the n-th set bit of a byte.
-struct BitsOfBytes {
-  uint8_t nth[8][256];
-};
-constexpr BitsOfBytes kBitsOfBytes = [] {
-  BitsOfBytes table{};
-  for (uint32_t byte = 0; byte < 256; ++byte)
-    for (uint32_t bit = 0, n = 0; bit < 8; ++bit)
-      if ((byte >> bit & 1) != 0) table.nth[n++][byte] = static_cast<uint8_t>(1u << bit);
-  return table;
-}();
-
-// By sums over bytes (Vigna, "Broadword implementation of rank/select queries", 2008), and a table for the last byte.
-EVENBINS_INLINE uint64_t nth_bit_by_sums(uint64_t x, uint32_t n) {
-  constexpr uint64_t kOnes = 0x0101010101010101, kTops = 0x8080808080808080;
-  uint64_t sums = x - (x >> 1 & 0x5555555555555555);
-  sums = (sums & 0x3333333333333333) + (sums >> 2 & 0x3333333333333333);
-  sums = ((sums + (sums >> 4)) & 0x0F0F0F0F0F0F0F0F) * kOnes;  // byte j: set bits in bytes 0 … j
-  if (n >= sums >> 56) return 0;
-  const uint64_t reached = ((sums | kTops) - (n + 1) * kOnes) & kTops;
-  const auto at = static_cast<uint32_t>(__builtin_ctzll(reached)) - 7;
-  const uint64_t before = sums << 8 >> at & 0xFF;
-  return uint64_t{kBitsOfBytes.nth[n - before][x >> at & 0xFF]} << at;
-}
-
-EVENBINS_INLINE uint64_t nth_bit(uint64_t x, uint32_t n, [[maybe_unused]] bool slow_pdep) {
-#if defined(__AVX512BW__)
-  return _pdep_u64(uint64_t{1} << n, x);  // no processor with AVX-512 is slow at it
-#elif defined(__BMI2__)
-  return slow_pdep ? nth_bit_by_sums(x, n) : _pdep_u64(uint64_t{1} << n, x);
-#else
-  return nth_bit_by_sums(x, n);
-#endif
-}
 
 #if defined(__AVX512BW__)
 

@@ -5,34 +5,12 @@
 // asks it for all fingerprints of a run when there is room for them.
 #pragma once
 
+#include "evenbins/fingerprint_cells.hpp"
 #include "fingerprint_line.hpp"
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
 
-// A fingerprint as a level sees it.
-struct Cell {
-  uint64_t line;
-  uint32_t quotient, remainder;
-};
-
-template <uint32_t Level>
-EVENBINS_INLINE uint64_t* line_at(const FingerprintView& f, uint64_t line) {
-  return (Level == 1 ? f.level1 : f.level2) + 8 * line;
-}
-template <uint32_t Level>
-EVENBINS_INLINE const FingerprintShape& shape_at(const FingerprintView& f) {
-  return Level == 1 ? f.one : f.two;
-}
-EVENBINS_INLINE uint64_t mask_of_bits(uint32_t bits) { return (uint64_t{1} << bits) - 1; }
-
-Cell cell_of_key(const FingerprintView& f, const FingerprintKey& k) {
-  return {16 * k.block + (k.key >> f.two.bits >> 6), static_cast<uint32_t>(k.key >> f.two.bits & 63),
-          static_cast<uint32_t>(k.key & mask_of_bits(f.two.bits))};
-}
-FingerprintKey key_of_cell(const FingerprintView& f, const Cell& c) {
-  return {c.line / 16, ((c.line % 16 << 6 | c.quotient) << f.two.bits) + c.remainder};
-}
 // Prefetches the line of level 2 with the runs of a quotient of a line; that of its last run that is here, or of the
 // next (then there must be one).
 template <int ForWriting>
@@ -46,29 +24,6 @@ EVENBINS_INLINE void prefetch_boundary(const FingerprintView& f, uint64_t index,
   const uint64_t run = runs < last ? 0 : nth_bit(load_occupied(line, f.one), runs - last, f.slow_pdep);
   if (run != 0) prefetch_next<1>(f, index, lowest(run));
 }
-FingerprintKey key_of_first(const FingerprintView& f, const Cell& c) {
-  return fingerprint_key(f, {c.line, c.quotient, c.remainder});
-}
-
-// Level 3: the largest keys of a block, each plus one, in descending order; 0 is no key.
-struct Entries {
-  uint64_t* line;
-  bool wide;
-
-  Entries(const FingerprintView& f, uint64_t block) : line(f.level3 + 8 * block), wide(f.wide_entries) {}
-  uint32_t size() const { return wide ? 8 : 16; }
-  uint64_t at(uint32_t i) const { return wide ? line[i] : line[i / 2] >> 32 * (i % 2) & 0xFFFFFFFF; }
-  void set(uint32_t i, uint64_t entry) {
-    if (wide)
-      line[i] = entry;
-    else
-      line[i / 2] = (line[i / 2] & ~(uint64_t{0xFFFFFFFF} << 32 * (i % 2))) | entry << 32 * (i % 2);
-  }
-  bool is_full() const { return at(size() - 1) != 0; }
-  // May the rest hold keys as small as this?
-  bool may_miss(uint64_t key) const { return key < at(size() - 1); }
-};
-
 void add_key(const FingerprintView& f, const FingerprintKey& k) {
   Entries entries(f, k.block);
   uint64_t entry = k.key + 1;
@@ -98,8 +53,7 @@ bool remove_key(const FingerprintView& f, const FingerprintKey& k) {
 
 uint64_t count_key(const FingerprintView& f, const FingerprintKey& k, bool locked) {
   const Entries entries(f, k.block);
-  uint64_t count = 0;
-  for (uint32_t i = 0; i < entries.size(); ++i) count += entries.at(i) == k.key + 1;
+  const uint64_t count = entries.count(k.key);
   return entries.may_miss(k.key) ? count + kFingerprintRest.count(f, k, locked) : count;
 }
 

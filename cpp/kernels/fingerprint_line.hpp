@@ -1,7 +1,8 @@
 // One line of a fingerprint filter, as text for every kernel: fingerprint.hpp in include/ says what a line is.
 #pragma once
 
-#include "fingerprint_place.hpp"
+#include "evenbins/fingerprint_place.hpp"
+#include "fingerprint_bytes.hpp"
 #if defined(__AVX512VBMI__)
 #include "fingerprint_vector.hpp"
 #endif

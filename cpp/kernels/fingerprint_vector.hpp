@@ -10,7 +10,8 @@
 
 #include <immintrin.h>
 
-#include "fingerprint_place.hpp"
+#include "evenbins/fingerprint_place.hpp"
+#include "fingerprint_bytes.hpp"
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {

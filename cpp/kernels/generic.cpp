@@ -1,25 +1,10 @@
 // Plain C++: runs everywhere, and says what the others must do.
 #define EVENBINS_KERNEL_NAMESPACE generic_kernel
 #define EVENBINS_KERNEL_NAME "generic"
-#include "evenbins/lanes.hpp"
-#include "evenbins/shared_words.hpp"
+#include "evenbins/plain_bits.hpp"
 
 namespace evenbins::generic_kernel {
 namespace {
-
-template <uint32_t BlockLog, bool Scaled>
-EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
-  return every_position(word, Scaled ? range : 1u << BlockLog, hashes,
-                        [block](uint32_t p) { return has_bit(block, p); });
-}
-
-template <uint32_t BlockLog, bool Scaled>
-EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
-  every_position(word, Scaled ? range : 1u << BlockLog, hashes, [block](uint32_t p) {
-    set_bit(block, p);
-    return true;
-  });
-}
 
 #include "lower8.hpp"
 #include "mask.hpp"

@@ -230,7 +230,7 @@ class Kind(NamedTuple):
         build    be built by `evenbins build`          lab      be shown on a page of `evenbins lab`
         intersect  be intersected and compared bit by bit: a key's bits are its own
         fixed-set  be built from all its keys at once, and never change
-        window   let keys expire
+        window   let keys expire                       cuda     be in the memory of a GPU
     policies : the policies of plans that this class builds
     """
 
@@ -257,7 +257,7 @@ def _kind(number: int, name: str, title: str, home: str, can: str, policies: str
     return Kind(number, name, title, home, frozenset(can.split()), tuple(policies.split()))
 
 
-_PLAIN = "members merge shard grow redis dask design build lab"
+_PLAIN = "members merge shard grow redis dask design build lab cuda"
 _BITS = _PLAIN + " intersect"
 _PAGED = 13
 _SUMMARY = "tables.summaries:"
@@ -270,7 +270,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge build"),
     _kind(5, "counting", "a counting filter", "filters.counting:CountingBloomFilter",
           "members merge remove design build", "counting"),
-    _kind(6, "count-min", "a count-min sketch", "sketches.countmin:CountMinSketch", "merge"),
+    _kind(6, "count-min", "a count-min sketch", "sketches.countmin:CountMinSketch", "merge cuda"),
     _kind(7, "multilevel-table", "a multilevel table", "tables.multilevel:MultilevelTable",
           "members merge remove design build lab"),
     _kind(8, "chained-table", "a chained table", "tables.chained:ChainedTable", "members remove"),
@@ -284,7 +284,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(16, "heavy-hitters", "a list of heavy hitters", "sketches.heavy_hitters:HeavyHitters", "merge"),
     _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(18, "fingerprint", "a fingerprint filter", "filters.fingerprint:FingerprintFilter",
-          "members merge remove grow shard dask design build", "fingerprint"),
+          "members merge remove grow shard dask design build cuda", "fingerprint"),
     _kind(19, "fuse", "a fuse filter", "filters.fuse:FuseFilter", "members fixed-set design build", "fuse"),
     _kind(20, "window", "a window filter", "filters.window:WindowFilter", "members window design", "window"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from interruptions import InterruptError, before_line, lines_in, no_hang
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from sizes import size
 
 from evenbins import FilterPlan, filters
 from evenbins.cluster import AsyncRedisFilter, RedisFilter, RedisFilterError, _leases, _many_keys, _one_key
@@ -94,7 +95,7 @@ CALLS = st.lists(
 
 @pytest.mark.parametrize("swap_from", [4, 10**9])
 @pytest.mark.parametrize("name", SMALL)
-@settings(max_examples=8)
+@settings(max_examples=size(4, 20))
 @given(
     calls=CALLS,
     segment_bytes=st.sampled_from([64, 256, 65_408]),
@@ -445,7 +446,7 @@ class Caller:
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, "spill-least", "spill-random"])
-@settings(max_examples=30)
+@settings(max_examples=size(12, 100))
 @given(
     schedule=st.lists(st.integers(0, 2), max_size=60),
     orders=st.lists(st.permutations([100, 101, 102]), min_size=3, max_size=3),

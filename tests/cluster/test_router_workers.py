@@ -18,6 +18,7 @@ from router_servers import until
 from test_route_command import COMMAND, ask, replica  # noqa: F401
 
 from evenbins import HashRing
+from evenbins.cluster.http_settings import settings_from
 from evenbins.cluster.http_workers import Journal, WorkerLoads
 from evenbins.rings import NoNodesError, RingFullError
 
@@ -165,3 +166,12 @@ def test_workers_share_a_port_follow_changes_and_are_replaced(replica, tmp_path)
         until(lambda: same(5.0), what="a reload of all workers")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("policy", ["prefix", "score"])
+def test_policies_that_remember_prefixes_need_one_process(policy):
+    """docs/routing.md says what several would lose."""
+    options = {"upstreams": ["http://a:1"], "policy": policy}
+    assert settings_from(options).config.policy == policy
+    with pytest.raises(ValueError, match=r"workers must be 1 .* got 2: each worker would know only its own"):
+        settings_from(options | {"workers": 2})

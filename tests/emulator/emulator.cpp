@@ -5,6 +5,8 @@
 
 #include "balanced.cuh"
 #include "countmin.cuh"
+#include "fingerprint.cuh"
+#include "measure.cuh"
 #include "partition.cuh"
 #include "standard.cuh"
 

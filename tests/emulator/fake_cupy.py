@@ -121,10 +121,14 @@ def make(library: Path) -> tuple[types.ModuleType, types.ModuleType]:
         driver=types.SimpleNamespace(CUDADriverError=CUDARuntimeError),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
     )
-    names = ("arange", "array", "ascontiguousarray", "asarray", "cumsum", "empty", "zeros")
+    names = (
+        "arange", "array", "ascontiguousarray", "asarray", "concatenate", "cumsum", "empty", "flatnonzero",
+        "full", "zeros",
+    )  # fmt: skip
     cupy.__dict__.update(
         {name: _made(getattr(np, name)) for name in names},
         RawModule=RawModule,
+        argsort=lambda array: np.argsort(array, kind="stable").view(Array),
         asnumpy=lambda array: np.array(array),
         cuda=cuda,
         from_dlpack=lambda array: array,
@@ -132,6 +136,7 @@ def make(library: Path) -> tuple[types.ModuleType, types.ModuleType]:
             free_bytes=lambda: 0, free_all_blocks=lambda: None
         ),
         ndarray=Array,
+        unique=np.unique,
     )
     cupyx.__dict__["empty_pinned"] = np.empty
     return cupy, cupyx

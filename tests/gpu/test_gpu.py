@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -10,7 +11,15 @@ import cupyx
 import numpy as np
 import pytest
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountMinSketch, cuda
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    CountMinSketch,
+    FilterFullError,
+    FingerprintFilter,
+    cuda,
+)
 
 FILTERS = {
     "blocked": lambda: BlockedBloomFilter(200_000, bits_per_key=16, hashes=10, seed=7),
@@ -235,6 +244,107 @@ def test_balanced(policy: str, block_bits: int) -> None:
     probes = numbers(700_001)
     assert np.array_equal(g.contains_many(cupy.asarray(probes)).get(), f.contains_many(probes))
     assert g.to_host() == f
+    assert g.stats() == f.stats()
+
+
+@pytest.mark.parametrize("policy", ["fill", "multilevel", "single"])
+@pytest.mark.parametrize("block_bits", [256, 512])
+def test_balanced_additions(policy: str, block_bits: int) -> None:
+    """To the plan, in calls of all sizes, with repeats; then beyond it, where keys spill."""
+    f = BalancedBloomFilter(300_000, bits_per_key=20, policy=policy, block_bits=block_bits, seed=2)
+    g = cuda.build(f.plan, cupy.empty(0, np.uint64))
+    keys = numbers(300_000)
+    for piece in (keys[:0], keys[:1], keys[:200_003], keys[199_000:210_000].repeat(2), keys[200_003:], keys):
+        assert np.array_equal(g.add_new_many(cupy.asarray(piece)).get(), f.add_new_many(piece))
+        assert g.to_host().to_bytes() == f.to_bytes()
+    g.add_many(numbers(400_000))
+    f.add_many(numbers(400_000))
+    assert g.to_host().to_bytes() == f.to_bytes()
+
+
+@pytest.mark.parametrize("fpr", [0.1, 1e-2, 1e-3, 1e-4, 1e-6])
+@pytest.mark.parametrize("semantics", ["multiset", "set"])
+def test_fingerprints(fpr: float, semantics: str) -> None:
+    """Every level and the overflow list; odd sizes, repeats, a filter that is full."""
+    f = FingerprintFilter(200_000, fpr=fpr, semantics=semantics, seed=3)
+    g = cuda.build(f.plan, cupy.empty(0, np.uint64))
+    keys = np.concatenate([numbers(198_000), np.full(80, 7, np.uint64)])
+    for first, last in ((0, 0), (0, 1), (1, 34), (34, 8227), (8227, 150_001), (150_001, keys.size)):
+        f.add_many(keys[first:last])
+        g.add_many(cupy.asarray(keys[first:last]))
+        assert g.to_host().to_bytes() == f.to_bytes()
+    probes = numbers(500_009)
+    assert np.array_equal(g.contains_many(cupy.asarray(probes)).get(), f.contains_many(probes))
+    assert np.array_equal(g.contains_many(probes), f.contains_many(probes))
+    assert np.array_equal(g.count_many(cupy.asarray(probes)).get(), f.count_many(probes))
+    assert g.stats() == f.stats()
+    again = np.concatenate([keys[:500], numbers(198_200)[-200:], numbers(198_200)[-200:]])
+    assert np.array_equal(g.add_new_many(cupy.asarray(again)).get(), f.add_new_many(again))
+    assert np.array_equal(g.add_new_many(again), f.add_new_many(again))
+    before = g.to_host().to_bytes()
+    assert before == f.to_bytes()
+    for call in (g.add_many, g.add_new_many):
+        with pytest.raises(FilterFullError, match="do not fit, and none was added") as error:
+            call(cupy.asarray(probes))
+        assert error.value.added == 0
+    assert g.to_host().to_bytes() == before
+
+
+def test_fingerprints_of_strings_tensors_and_unions() -> None:
+    import torch
+
+    f, other = (FingerprintFilter(50_000, fpr=1e-3, semantics="set") for _ in range(2))
+    g, h = cuda.to_device(f), cuda.to_device(other)
+    words = [b"word %d" % i for i in range(9001)]
+    offsets = cupy.asarray(np.cumsum([0, *map(len, words)]))
+    strings = cuda.Strings(cupy.asarray(np.frombuffer(b"".join(words), np.uint8)), offsets)
+    assert np.array_equal(g.add_new_many(strings).get(), f.add_new_many(words))
+    h.add_many(torch.arange(30_000, device="cuda"))
+    other.add_many(np.arange(30_000))
+    answers = h.add_new_many(torch.arange(29_990, 30_010, device="cuda").reshape(2, 10))
+    assert isinstance(answers, torch.Tensor)
+    assert answers.cpu().numpy().tolist() == other.add_new_many(np.arange(29_990, 30_010).reshape(2, 10)).tolist()
+    g |= h
+    f |= other
+    assert g.to_host().to_bytes() == f.to_bytes()
+    grows = FingerprintFilter(2000, fpr=1e-3, max_capacity=20_000)
+    grows.add_many(numbers(4000))
+    assert np.array_equal(
+        cuda.to_device(grows).contains_many(cupy.asarray(numbers(9000))).get(),
+        grows.contains_many(numbers(9000)),
+    )
+
+
+def test_fingerprints_with_too_little_memory() -> None:
+    pool = cupy.get_default_memory_pool()
+    f = FingerprintFilter(3_000_000, fpr=1e-3)
+    g = cuda.to_device(f)
+    keys = cupy.asarray(numbers(2_900_000))
+    g.add_many(keys[:1000])
+    pool.free_all_blocks()
+    pool.set_limit(size=pool.total_bytes() + (1 << 20))
+    try:
+        with pytest.raises(cuda.DeviceError, match="adding keys needs"):
+            g.add_many(keys[1000:])
+    finally:
+        pool.set_limit(size=0)
+    g.add_many(keys[1000:])
+    f.add_many(numbers(2_900_000))
+    assert g.to_host().to_bytes() == f.to_bytes()
+
+
+@pytest.mark.skipif("EVENBINS_GPU_LONG" not in os.environ, reason="minutes: set EVENBINS_GPU_LONG=1")
+def test_four_gib() -> None:
+    """A filter of 4 GiB, built by the GPU and by the CPU: every byte, and the answers to 200 million keys."""
+    f = BlockedBloomFilter(1 << 31, bits_per_key=16, hashes=10)
+    g = cuda.to_device(f)
+    for first in range(0, 1 << 29, 1 << 27):
+        keys = np.arange(first, first + (1 << 27), dtype=np.uint64)
+        f.add_many(keys)
+        g.add_many(keys)
+    probes = np.arange(1 << 28, (1 << 28) + 200_000_000, dtype=np.uint64) * np.uint64(3)
+    assert np.array_equal(g.contains_many(probes), f.contains_many(probes))
+    assert g.to_host() == f
 
 
 @pytest.mark.parametrize("construction", ["classic", "two-hash"])
@@ -248,6 +358,16 @@ def test_sketches(construction: str) -> None:
     assert g.to_host() == s
     assert np.array_equal(g.count_many(cupy.asarray(keys)).get(), s.count_many(keys))
     assert np.array_equal(g.count_many(keys), s.count_many(keys))
+    weights = keys % np.uint64(5) * np.uint64(1 << 30)
+    for given, same in ((weights, cupy.asarray(weights)), (3, 3), (weights, weights)):
+        s.add_many(keys, given)
+        g.add_many(cupy.asarray(keys), same)
+        g |= cuda.to_device(CountMinSketch(1e-2, 1e-4, construction=construction, seed=5))
+        assert g.to_host() == s
+    s.add_many(keys, weights)
+    g.add_many(keys, weights)
+    assert g.to_host() == s
+    assert g.stats() == s.stats()
     fixed = cuda.to_device(CountMinSketch(conservative=True))
     with pytest.raises(cuda.DeviceError, match="conservative sketch is filled on the CPU"):
         fixed.add_many(cupy.asarray(keys))

@@ -185,6 +185,6 @@ class Sets(RuleBasedStateMachine):
 
 
 TestMappings = Mappings.TestCase
-TestMappings.settings = settings(max_examples=size(25, 200), stateful_step_count=25)
+TestMappings.settings = settings(max_examples=size(12, 200), stateful_step_count=25)
 TestSets = Sets.TestCase
-TestSets.settings = settings(max_examples=size(30, 250), stateful_step_count=30)
+TestSets.settings = settings(max_examples=size(12, 250), stateful_step_count=30)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, CountMinSketch
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    CountingBloomFilter,
+    CountMinSketch,
+    FilterFullError,
+    FingerprintFilter,
+    OverfilledWarning,
+)
+from evenbins.filters.blocked import plan_blocked
+from evenbins.study.hashing import plan_scheme
+from evenbins.structure import that_can
+from evenbins.theory.cores import BalancedCore
 
 ROOT = Path(__file__).resolve().parents[2]
 FILTERS = {
@@ -23,6 +37,12 @@ FILTERS = {
     "blocked-256": lambda: BlockedBloomFilter(30_000, bits_per_key=16, hashes=8, block_bits=256),
     "standard": lambda: BloomFilter(30_000, bits_per_key=16, hashes=10, seed=3),
 }
+
+
+def test_the_registry_names_what_can_be_on_a_gpu() -> None:
+    from evenbins.cuda.transfer import CLASSES
+
+    assert set(CLASSES) == {kind.name for kind in that_can("cuda")}
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +108,14 @@ def test_the_same_bytes_and_answers(cuda: Any, name: str, n: int) -> None:
     assert type(found).__name__ == "Array"
     assert found.dtype == np.bool_
     assert np.array_equal(found, f.contains_many(probes))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_stats_are_those_of_the_cpu(cuda: Any, name: str) -> None:
+    f = FILTERS[name]()
+    for n in (0, 900):
+        f.add_many(numbers(n))
+        assert cuda.to_device(f).stats() == f.stats()
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -187,12 +215,133 @@ def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
     probes = numbers(9000)
     assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
     assert g.to_host() == f
-    with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
+    assert g.stats() == f.stats()
+    if policy in ("two-choice", "sequential"):
+        with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
+            g.add_many(on_gpu(probes))
+    if policy in ("fill", "two-choice"):
+        g |= g
+        assert g.to_host() == f
+    else:
+        with pytest.raises(cuda.DeviceError, match="are united on the CPU"):
+            g |= g
+
+
+@pytest.mark.parametrize("policy", ["fill", "multilevel", "single"])
+def test_balanced_filters_are_filled_level_by_level(
+    cuda: Any, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every key finds a block or a place on the list, the digest 0 too; then more keys than there is room for."""
+    from evenbins.cuda import balanced
+
+    on_host: list[int] = []
+    by_host = balanced.DeviceBalancedFilter._add_on_host
+    monkeypatch.setattr(
+        balanced.DeviceBalancedFilter,
+        "_add_on_host",
+        lambda self, digests: (on_host.append(digests.size), by_host(self, digests))[1],
+    )
+    monkeypatch.setattr(balanced, "_BATCH", 2000)
+    f = BalancedBloomFilter(6000, bits_per_key=20 if policy == "fill" else 24, policy=policy, seed=1)
+    if policy == "multilevel":
+        core = BalancedCore.of(policy, 512, 15, 2, 1 << 31, 150, "least", 0, (240, 40), (20, 18))
+        f = BalancedBloomFilter.from_plan(type(f.plan).of_core(policy, core, 6000, 1, "lanes"))
+    g = cuda.build(f.plan, on_gpu(numbers(0)))
+    keys = numbers(5400)
+    for piece in (keys[:1], keys[:3000], np.repeat(keys[2500:3500], 2), keys[3000:]):
+        assert np.array_equal(g.add_new_many(on_gpu(piece)), f.add_new_many(piece))
+        assert g.to_host().to_bytes() == f.to_bytes()
+    if policy != "fill":
+        same = np.zeros(30, np.uint64)
+        digests = np.arange(24, dtype=np.uint64)  # all of one block, which is soon full: the others are listed
+        for piece in (digests, same, digests + np.uint64(5)):
+            assert np.array_equal(
+                g.add_new_many(on_gpu(piece), digests=True), f.add_new_many(piece, digests=True)
+            )
+            assert g.to_host().to_bytes() == f.to_bytes()
+        assert f.stats().overflow > 0
+    assert not on_host
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OverfilledWarning)
+        f.add_many(numbers(9000))
+    g.add_many(numbers(9000))
+    assert g.to_host().to_bytes() == f.to_bytes()
+    assert on_host
+
+
+# Remainders of 6, 10 and 21 bits: more than 64 slots in a line; small and wide entries of level 3.
+@pytest.mark.parametrize("fpr", [0.1, 1e-3, 1e-6])
+@pytest.mark.parametrize("semantics", ["multiset", "set"])
+def test_fingerprint_filters(cuda: Any, fpr: float, semantics: str) -> None:
+    """Every level and the overflow list: one call into an empty filter, one into a full one, one from the host."""
+
+    def new() -> FingerprintFilter:
+        return FingerprintFilter(4000, fpr=fpr, semantics=semantics, seed=3)
+
+    f = new()
+    keys = np.concatenate([numbers(3700), np.full(60, 7, np.uint64)])
+    g = cuda.build(f.plan, on_gpu(keys[:0]))
+    for piece in (keys[:0], keys[:1], keys[1:3000]):
+        f.add_many(piece)
+        g.add_many(on_gpu(piece))
+        assert g.to_host().to_bytes() == f.to_bytes()
+    f.add_many(keys[3000:])
+    g.add_many(keys[3000:])
+    assert g.to_host().to_bytes() == f.to_bytes()
+    if semantics == "multiset" and fpr < 0.1:
+        assert f.stats().overflow > 0
+        assert np.array_equal(g.count_many(on_gpu(keys)), f.count_many(keys))
+    probes = numbers(7001)
+    assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
+    assert g.stats() == f.stats()
+    again = np.concatenate([keys[:50], numbers(90)[-30:], numbers(90)[-30:]])
+    assert np.array_equal(g.add_new_many(on_gpu(again)), f.add_new_many(again))
+    assert np.array_equal(g.add_new_many(again), f.add_new_many(again))
+    before = g.to_host().to_bytes()
+    assert before == f.to_bytes()
+    for call in (g.add_many, g.add_new_many):
+        with pytest.raises(FilterFullError, match="do not fit, and none was added") as error:
+            call(on_gpu(probes + np.uint64(1)))
+        assert error.value.added == 0
+    assert g.to_host().to_bytes() == before
+    f, other = new(), new()
+    f.add_many(keys[:900])
+    other.add_many(keys[500:1500])
+    g, h = cuda.to_device(f), cuda.to_device(other)
+    if semantics == "set":
+        g |= h
+        f |= other
+        with pytest.raises(TypeError, match=r"a set has no \+"):
+            g += h
+    else:
+        g += h
+        f += other
+        with pytest.raises(TypeError, match=r"a multiset has no \|"):
+            g |= h
+    assert g.to_host().to_bytes() == f.to_bytes()
+
+
+def test_fingerprint_filters_that_grow_or_are_too_large(cuda: Any) -> None:
+    f = FingerprintFilter(2000, fpr=1e-3, max_capacity=20_000)
+    f.add_many(numbers(4000))
+    g = cuda.to_device(f)
+    probes = numbers(5000)
+    assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
+    assert g.to_host() == f
+    with pytest.raises(cuda.DeviceError, match="grows on the CPU alone: add the keys there"):
         g.add_many(on_gpu(probes))
+    large = FingerprintFilter(4000, fpr=1e-6).plan
+    core = large.core._replace(lines=1 << 29, group=1, quotients=32, remainder=28)
+    with pytest.raises(cuda.DeviceError, match="has cells of 64 bits, and those of this one need"):
+        cuda.build(type(large).of_core("fingerprint", core, 4000, 0, "lanes"), on_gpu(probes))
+    with pytest.raises(cuda.DeviceError, match=r"has fewer than 2\*\*40 bits, and this one has 1,\d{3},"):
+        cuda.build(plan_blocked(1 << 37, bits_per_key=8, hashes=4), on_gpu(probes))
 
 
 @pytest.mark.parametrize("construction", ["classic", "two-hash"])
-def test_sketches(cuda: Any, construction: str) -> None:
+def test_sketches(cuda: Any, construction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evenbins.cuda import _streams
+
     s = CountMinSketch(1e-2, 1e-4, construction=construction, seed=5)
     s.add_many(numbers(100))
     g = cuda.to_device(s)
@@ -202,6 +351,33 @@ def test_sketches(cuda: Any, construction: str) -> None:
     assert g.to_host() == s
     assert np.array_equal(g.count_many(on_gpu(keys)), s.count_many(keys))
     assert np.array_equal(g.count_many(keys), s.count_many(keys))
+    weights = keys % np.uint64(5) * np.uint64(1 << 40)
+    for given in (weights, on_gpu(weights), 3, 0, weights.astype(np.int64).tolist()):
+        s.add_many(keys, given)
+        g.add_many(on_gpu(keys), given)
+        assert g.to_host() == s
+    monkeypatch.setattr(_streams, "PIECE", 500)
+    s.add_many(keys, weights)
+    g.add_many(keys, weights)
+    assert g.to_host() == s
+    h = cuda.to_device(s)
+    h |= g
+    s += s.copy()
+    assert h.to_host() == s
+    assert h.stats() == s.stats()
+    before = g.to_host()
+    for given, error, words in (
+        (on_gpu(weights[:-1]), ValueError, "got 3000 weights for"),
+        (on_gpu(np.append(weights, weights[:1])), ValueError, "got 3002 weights for 3001 keys"),
+        (on_gpu(np.full(keys.size, 1 << 62, np.uint64)), OverflowError, "nothing was added"),
+        (on_gpu(np.full(keys.size, -1)), ValueError, "must not be negative"),
+        (on_gpu(np.ones(keys.size)), TypeError, "not an array of float64"),
+        (2**63, OverflowError, "nothing was added"),
+    ):
+        for source in (keys, on_gpu(keys)):
+            with pytest.raises(error, match=words):
+                g.add_many(source, given)
+    assert g.to_host() == before
     fixed = cuda.to_device(CountMinSketch(conservative=True))
     with pytest.raises(cuda.DeviceError, match="conservative sketch is filled on the CPU"):
         fixed.add_many(on_gpu(keys))
@@ -212,8 +388,12 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
     f = FILTERS["blocked"]()
     g = cuda.to_device(f)
-    with pytest.raises(TypeError, match="no filter of policy 'counting'"):
+    with pytest.raises(TypeError, match="a counting filter cannot be in device memory: use one of BloomFil"):
         cuda.to_device(CountingBloomFilter(1000, fpr=1e-3))
+    with pytest.raises(TypeError, match="a set cannot be in device memory"):
+        cuda.to_device({1, 2})
+    with pytest.raises(TypeError, match="has independent hashing, not 'double'"):
+        cuda.to_device(BloomFilter.from_plan(plan_scheme("double", 100, fpr=0.01)))
     with pytest.raises(TypeError, match=r"integers, digests or cuda\.Strings"):
         g.add_many(on_gpu([1.5]))
     with pytest.raises(TypeError, match="digests must be uint64"):
@@ -246,6 +426,25 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
         ):
             g.add_many(on_gpu(numbers(3)))
     assert f.to_bytes() == before
+    for other in (
+        FingerprintFilter(1000, fpr=1e-3),
+        BalancedBloomFilter(1000, bits_per_key=24, policy="fill"),
+        CountMinSketch(),
+    ):
+        copy, before = cuda.to_device(other), other.to_bytes()
+        with monkeypatch.context() as patched:
+            patched.setattr(fake_cupy.Kernel, "__call__", fails)
+            with pytest.raises(cuda.DeviceError, match="adding keys failed on the GPU, and the filter on the host"):
+                copy.add_many(on_gpu(numbers(3)))
+            assert other.to_bytes() == before
+    with monkeypatch.context() as patched:
+
+        def no_driver() -> int:
+            raise fake_cupy.CUDARuntimeError("cudaErrorInsufficientDriver")
+
+        patched.setattr(cupy.cuda.runtime, "getDeviceCount", no_driver)
+        with pytest.raises(cuda.DeviceError, match="driver does not answer: cudaErrorInsufficientDriver"):
+            cuda.to_device(f)
     with monkeypatch.context() as patched:
         patched.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
         with pytest.raises(cuda.DeviceError, match="finds none"):

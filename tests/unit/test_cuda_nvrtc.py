@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ NAMES = [
     line.removeprefix("KERNEL(").removesuffix(")")
     for line in (ROOT / "tests" / "emulator" / "kernels.inc").read_text(encoding="utf-8").splitlines()
 ]
-TEXTS = ("keys.cuh", "blocked.cuh", "partition.cuh", "standard.cuh", "balanced.cuh", "countmin.cuh")
+TEXTS = (
+    "keys.cuh",
+    "blocked.cuh",
+    "partition.cuh",
+    "standard.cuh",
+    "balanced.cuh",
+    "countmin.cuh",
+    "fingerprint.cuh",
+    "measure.cuh",
+)
 
 
 def nvrtc() -> ctypes.CDLL:
@@ -63,6 +73,8 @@ def test_kernels_compile(architecture: str) -> None:
         "scatter_keys<8,8,true",
         "add_new_regions<8",
         "standard_new_claim",
+        "fill_lines<1>",
+        "fingerprint_count<0",
     )
     for text in TEXTS:
         names = [name for name in NAMES if home_of(name) == text]
@@ -83,3 +95,10 @@ def test_the_text_holds_the_headers_of_the_core() -> None:
         assert "\n".join(kept[-5:]) in text.replace("\n\n", "\n"), header
         assert text.count(f'#line 1 "evenbins/{header}"') == 1
     assert "#include" not in text
+
+
+def test_a_wheel_has_every_header_that_the_kernels_include() -> None:
+    listed = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+    for text in TEXTS:
+        for header in re.findall(r'#line 1 "(evenbins/.*?)"', kernel_text(text)):
+            assert f"cpp/include/{header}" in listed, f"{text} includes {header}, which is not installed"

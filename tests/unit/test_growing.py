@@ -53,7 +53,8 @@ POLICIES = {
     "blocked": BlockedBloomFilter,
     "standard": BloomFilter,
 }
-PLANNED_SLOWLY = ("sequential", "single")  # their stages take the code of the others: in long runs only
+# Their stages take the code of the others: in long runs only, multilevel ones in some short tests, too.
+PLANNED_SLOWLY = ("multilevel", "sequential", "single")
 SHORT = [policy for policy in POLICIES if policy not in PLANNED_SLOWLY]
 each_policy = pytest.mark.parametrize(
     "policy", [*SHORT, *(pytest.param(policy, marks=pytest.mark.long) for policy in PLANNED_SLOWLY)]

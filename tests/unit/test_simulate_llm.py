@@ -16,7 +16,9 @@ from evenbins import cli
 from evenbins.routing import router as routing
 from evenbins.study.commands import simulate_llm
 from evenbins.study.commands.simulate import simulate
-from evenbins.study.llm import FURTHER, POLICIES, LlmRequest, read_requests, replay_llm
+from evenbins.study.llm import FURTHER, PEERS, POLICIES, LlmRequest, read_requests, replay_llm
+from evenbins.study.llm_peers import PeerSetting
+from evenbins.study.llm_split import SPLIT, SplitRouter
 from evenbins.study.traces import TraceError
 
 SMALL = ["--replicas", 4, "--cache-blocks", 60]
@@ -73,7 +75,7 @@ def test_the_model_by_hand() -> None:
         LlmRequest(9.0, 1500, 5, (1, 2, 3)),  # waits 0.1; finds 1 and 2; 476 tokens
         LlmRequest(20.0, 900, 5, (1, 2)),  # all is there, and 1024 tokens are more than it has
     ]
-    for policy in (*POLICIES, *FURTHER)[1:]:
+    for policy in (*POLICIES, *FURTHER, *PEERS, *SPLIT)[1:]:
         report = replay_llm(
             requests, replicas=1, cache_blocks=3, tokens_per_second=1000, policies=["global", policy]
         )
@@ -128,6 +130,21 @@ def test_prefixes_are_found_by_those_who_look_for_them(trace: Path) -> None:
     assert max(times["prefix"], times["score"]) < min(times["round-robin"], times["least-work"])
 
 
+@pytest.mark.parametrize("rule", ["prefix", "score"])
+def test_one_worker_chooses_as_the_router_does(trace: Path, rule: str) -> None:
+    """And several find less, since each knows a part of what was sent."""
+    requests = read_requests(trace)
+    report = replay_llm(requests, replicas=4, cache_blocks=60, policies=[rule, *SPLIT])
+    router = routing.PrefixRouter([f"{i}" for i in range(4)], policy=rule, cache_blocks=60, ties="first")
+    alone = SplitRouter(rule, 1, PeerSetting(4, 60, 512, 0.25, 0))
+    for each in requests[:200]:  # all at once, so that loads count
+        chosen = alone.choose(0.0, each.blocks, each.tokens)
+        assert router.route(each.blocks, each.tokens).node == str(chosen)
+        alone.began(chosen, 1.0, 1.0, 1.0)
+    hits = [report.row(name).hit for name in (rule, f"{rule}-split-2", f"{rule}-split-4")]
+    assert hits == sorted(hits, reverse=True)
+
+
 @pytest.mark.long
 @pytest.mark.skipif("EVENBINS_LLM_TRACE" not in os.environ, reason="EVENBINS_LLM_TRACE names no trace")
 def test_the_conversation_trace() -> None:
@@ -154,6 +171,8 @@ def test_the_conversation_trace() -> None:
 def test_the_table_and_the_json(trace: Path) -> None:
     assert simulate_llm._POLICIES == POLICIES
     assert simulate_llm._FURTHER == FURTHER
+    assert simulate_llm._PEERS == PEERS
+    assert tuple(SPLIT) == simulate_llm._SPLIT
     report = replay_llm(read_requests(trace), replicas=4, cache_blocks=60, name="chats.jsonl")
     status, out, err = run("--trace", trace, *SMALL)
     assert (status, out, err) == (0, f"{report}\n", "")
@@ -177,6 +196,8 @@ def test_options_reach_the_replay(trace: Path) -> None:
     assert json.loads(out) == report.to_dict()
     out = run("--trace", trace, *SMALL, "--all", "--json")[1]
     assert [row["policy"] for row in json.loads(out)["rows"]] == [*POLICIES, *FURTHER]
+    out = run("--trace", trace, *SMALL, "--peers", "--requests", 50, "--json")[1]
+    assert [row["policy"] for row in json.loads(out)["rows"]] == [*POLICIES, *PEERS]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -249,7 +270,8 @@ def test_what_cannot_be_replayed(trace: Path, tmp_path: Path) -> None:
         (["--trace", trace, "--epsilon", -1], "--epsilon"),
         (["--trace", trace, "--tokens-per-second", 0], "--tokens-per-second"),
         (["--trace", trace, "--policy", "random"], "random"),
-        (["--trace", trace, "--policy", "hash", "--all"], "exclude each other"),
+        (["--trace", trace, "--policy", "hash", "--all"], "--policy excludes"),
+        (["--trace", trace, "--policy", "hash", "--peers"], "--policy excludes"),
         (["--trace", trace, "--plot", tmp_path / "p.gif"], ".svg or .png"),
         (["--trace", trace, "--plot", tmp_path / "no" / "p.svg"], "no such folder"),
     ]:

@@ -118,6 +118,37 @@ EVENBINS_INLINE FingerprintParts fingerprint_parts_of(const FingerprintView& f, 
   return {(16 * k.block + (line - first) % 16) * f.group + quotient / 4, static_cast<uint32_t>(first), remainder};
 }
 
+EVENBINS_INLINE uint64_t fingerprint_of_key(const FingerprintView& f, const FingerprintKey& k) {
+  return fingerprint_of(f, fingerprint_parts_of(f, k));
+}
+
+namespace fingerprints {
+inline constexpr uint64_t kLineWords = 8, kStateWords = 8;
+}
+
+// The view of a payload without its rest. `bits` of a slot; the last `payload` of them are no part of the fingerprint.
+EVENBINS_INLINE FingerprintView fingerprint_view(uint64_t lines, uint32_t bits, uint64_t quotients, uint64_t group,
+                                                 uint64_t limit, uint32_t payload, uint64_t* words) {
+  FingerprintView f{};
+  f.state = words;
+  f.level1 = words + fingerprints::kStateWords;
+  f.level2 = f.level1 + fingerprints::kLineWords * lines;
+  f.level3 = f.level2 + fingerprints::kLineWords * (lines / group);
+  f.lines = lines;
+  f.quotients = quotients;
+  f.group = group;
+  f.limit = limit;
+  f.shift = 64 - (bits - payload);
+  f.payload = payload;
+  f.one = fingerprint_shape(static_cast<uint32_t>(f.quotients), bits);
+  f.two = fingerprint_shape(64, bits + 4);
+  f.wide_entries = bits > 17;
+  return f;
+}
+EVENBINS_INLINE uint64_t* rest_words(const FingerprintView& f) {
+  return f.level3 + fingerprints::kLineWords * (f.lines / (16 * f.group));
+}
+
 // What the lines of a block cannot hold, of all blocks: in fingerprint.cpp. All but `count` and
 // `exchange` that is not `locked` may be called by several threads at once.
 struct FingerprintRestCalls {
@@ -188,6 +219,38 @@ EVENBINS_INLINE void store_head(uint64_t* line, const FingerprintShape& g, uint6
 }
 EVENBINS_INLINE void store_ends(uint64_t* line, const FingerprintShape& g, RunEnds ends) {
   store_head(line, g, load_occupied(line, g), ends);
+}
+
+// Fills an empty line: of n ascending cells, at(i) = quotient · 2^bits + remainder, the first runs, as many as fit, whole.
+// Returns how many cells that are.
+template <typename At>
+EVENBINS_INLINE uint64_t fill_line(uint64_t* line, const FingerprintShape& g, uint64_t n, const At& at) {
+  uint64_t occupied = 0, held = 0;
+  const auto ends_run = [&](uint64_t i) { return i + 1 == n || at(i + 1) >> g.bits != at(i) >> g.bits; };
+  for (uint64_t i = 0; i < n; ++i) {
+    occupied |= uint64_t{1} << (at(i) >> g.bits);
+    if (i < g.slots && ends_run(i)) held = i + 1;
+  }
+  RunEnds ends = 0;
+  for (uint32_t i = 0; i < held; ++i) {
+    store_slot(line, g, i, static_cast<uint32_t>(at(i) & ((uint64_t{1} << g.bits) - 1)));
+    if (ends_run(i)) ends |= RunEnds{1} << i;
+  }
+  store_head(line, g, occupied, ends);
+  return held;
+}
+
+// Calls act(quotient, remainder) for what a line holds, in order; false if its runs are not those of its quotients.
+template <typename Act>
+EVENBINS_INLINE bool each_slot(const uint64_t* line, const FingerprintShape& g, const Act& act) {
+  uint64_t occupied = load_occupied(line, g);
+  RunEnds ends = load_ends(line, g);
+  for (uint32_t slot = 0; ends != 0; ++slot, ends >>= 1) {
+    if (occupied == 0) return false;
+    act(static_cast<uint32_t>(__builtin_ctzll(occupied)), load_slot(line, g, slot));
+    if ((ends & 1) != 0) occupied &= occupied - 1;
+  }
+  return true;
 }
 
 }  // namespace evenbins

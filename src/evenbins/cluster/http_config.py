@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
@@ -182,12 +183,17 @@ class RouterConfig:
         object.__setattr__(self, "pools", pools)
         weights = checked_weights(self.weights, names).values()
         ring_config(weights, "jump", self.epsilon, self.limit, 1, self.seed)
+        if not isinstance(self.key, Iterable):
+            raise arguments.type_error("key", "one rule or several", self.key, "Leave it out for path")
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
         for rule in self.key:
             KeyRule.parse(rule)
         object.__setattr__(self, "trusted_proxies", tuple(TrustedProxies(self.trusted_proxies).names))
-        if self.health_path is not None and not self.health_path.startswith("/"):
-            raise arguments.unmet("health_path", f" must begin with '/'; got {self.health_path!r}")
+        if self.health_path is not None and not re.fullmatch("/[!-~]*", str(self.health_path)):
+            rule = " must begin with '/' and be ASCII without spaces"
+            raise arguments.unmet("health_path", f"{rule}; got {self.health_path!r}")
+        if not isinstance(self.backoff, Backoff | None):
+            raise arguments.type_error("backoff", "a Backoff", self.backoff, "Write [backoff] in a file")
         self._check_choices()
         self._check_numbers()
 

@@ -54,8 +54,8 @@ class TrustedProxies:
     """
 
     def __init__(self, networks: Iterable[str]) -> None:
-        if isinstance(networks, str):
-            rule = "several networks, not one str"
+        if isinstance(networks, str) or not isinstance(networks, Iterable):
+            rule = "several networks, not one"
             raise arguments.type_error("trusted_proxies", rule, networks, f"Pass [{networks!r}]")
         self.names = tuple(networks)
         self._known: dict[str, bool] = {}  # addresses that were asked for; reading one takes time

@@ -111,6 +111,8 @@ def read_settings(path: str | Path, given: Mapping[str, Any] | None = None) -> S
         options = tomllib.loads(text)
     except ValueError as error:  # UnicodeDecodeError and TOMLDecodeError, which names the line
         raise ValueError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: its values nest too deep: no option has more than two levels") from None
     unknown = next((name for name in options if name not in _SERVER | _ROUTER), None)
     if unknown is not None:
         near = difflib.get_close_matches(unknown, _SERVER | _ROUTER, 1)
@@ -147,7 +149,8 @@ def settings_from(options: Mapping[str, Any]) -> Settings:
                 raise arguments.unmet(name, f": {error}") from None
     config = RouterConfig(weights=weights, admin_token=_token(server.admin_token_file), **router)
     if server.workers > 1 and config.policy != "hash":
-        raise arguments.unmet("workers", f" must be 1 with policy {config.policy!r}: prefixes are not shared")
+        rule = f" must be 1 with policy {config.policy!r}; got {server.workers}"
+        raise arguments.unmet("workers", f"{rule}: each worker would know only its own prefixes; use 'hash'")
     return Settings(config, server)
 
 
@@ -157,7 +160,9 @@ def _split(upstreams: object, weights: dict[str, float]) -> list[str]:
         raise arguments.type_error("upstreams", "several URLs", upstreams, "Pass a list of them")
     names = []
     for text in upstreams:
-        found = re.fullmatch(r"(.+)=([0-9.eE+]+)", text) if isinstance(text, str) else None
+        if not isinstance(text, str):
+            raise arguments.type_error("upstreams", "URLs", text, "Pass a list of str")
+        found = re.fullmatch(r"(.+)=([0-9.eE+]+)", text)
         name, weight = (found[1], found[2]) if found is not None else (text, "1")
         try:
             number = float(weight)

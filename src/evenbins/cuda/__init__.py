@@ -12,18 +12,30 @@ from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evenbins.cuda.errors import DeviceError
-    from evenbins.cuda.filters import DeviceFilter, build, to_device
+    from evenbins.cuda.filters import DeviceFilter
+    from evenbins.cuda.fingerprints import DeviceFingerprintFilter
     from evenbins.cuda.sketches import DeviceSketch
     from evenbins.cuda.strings import Strings
+    from evenbins.cuda.transfer import build, to_device
 
-__all__ = ["DeviceError", "DeviceFilter", "DeviceSketch", "Strings", "build", "to_device"]
+__all__ = [
+    "DeviceError",
+    "DeviceFilter",
+    "DeviceFingerprintFilter",
+    "DeviceSketch",
+    "Strings",
+    "build",
+    "to_device",
+]
 
 __getattr__ = lazy_names(
     globals(),
     {
         "errors": "DeviceError",
-        "filters": "DeviceFilter build to_device",
+        "filters": "DeviceFilter",
+        "fingerprints": "DeviceFingerprintFilter",
         "sketches": "DeviceSketch",
         "strings": "Strings",
+        "transfer": "build to_device",
     },
 )

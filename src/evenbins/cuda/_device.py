@@ -106,8 +106,10 @@ class OnDevice:
             )
         with device_errors(cupy, action, nbytes):
             stream.wait_event(self._last)
-            yield
-            self._last.record(stream)
+            try:
+                yield
+            finally:
+                self._last.record(stream)
 
     def _scratch(self, n: int) -> int:
         """Return the device memory that a call with n keys needs, in bytes, for messages."""

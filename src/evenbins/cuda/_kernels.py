@@ -33,9 +33,9 @@ def _most_blocks(device: int) -> int:
     return 64 * per_processor * int(attributes["MultiProcessorCount"])
 
 
-def launch_per_key(kernel: Any, n: int, arguments: tuple[Any, ...]) -> None:
-    """Run a kernel whose threads stride over n keys, on the current stream."""
+def launch_per_key(kernel: Any, n: int, arguments: tuple[Any, ...], *, threads: int = THREADS) -> None:
+    """Run a kernel whose threads stride over n keys or lines, on the current stream."""
     if n == 0:
         return
-    blocks = min(-(-n // THREADS), _most_blocks(cupy.cuda.Device().id))
-    kernel((blocks,), (THREADS,), arguments)
+    blocks = min(-(-n // threads), _most_blocks(cupy.cuda.Device().id))
+    kernel((blocks,), (threads,), arguments)

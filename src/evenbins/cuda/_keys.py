@@ -16,7 +16,7 @@ import numpy as np
 from evenbins.cuda.errors import DeviceError
 from evenbins.cuda.strings import Strings
 
-__all__ = ["DeviceKeys", "answers_for", "device_keys", "stream_of"]
+__all__ = ["DeviceKeys", "answers_for", "as_cupy", "device_keys", "on_device", "stream_of"]
 
 _CUDA = 2  # the number of GPUs in DLPack
 _NONE = np.uint64(0)
@@ -46,7 +46,8 @@ def on_device(keys: object) -> bool:
     return hasattr(keys, "__dlpack_device__") and keys.__dlpack_device__()[0] == _CUDA
 
 
-def _as_cupy(array: Any, name: str, device: int) -> Any:
+def as_cupy(array: Any, name: str, device: int) -> Any:
+    """Return an array in device memory as one of CuPy's; `name` is what a message calls it."""
     if isinstance(array, cupy.ndarray):
         found = array
     elif hasattr(array, "__dlpack_device__"):
@@ -72,7 +73,7 @@ def _elsewhere(name: str, where: int, device: int) -> DeviceError:
 def device_keys(keys: object, *, digests: bool, device: int) -> DeviceKeys:
     """Return keys that lie in device memory as the kernels read them."""
     if isinstance(keys, Strings):
-        data, offsets = _as_cupy(keys.data, "strings", device), _as_cupy(keys.offsets, "offsets", device)
+        data, offsets = as_cupy(keys.data, "strings", device), as_cupy(keys.offsets, "offsets", device)
         if offsets.dtype.name not in ("int32", "int64") or data.dtype.itemsize != 1 or offsets.size == 0:
             raise TypeError(
                 f"Strings need bytes and at least one offset of int32 or int64, not {data.dtype} and "
@@ -83,7 +84,7 @@ def device_keys(keys: object, *, digests: bool, device: int) -> DeviceKeys:
         return DeviceKeys(
             f"Strings<{offsets.dtype}_t>", cupy.ascontiguousarray(data).ravel(), offsets, n, (n,)
         )
-    found = _as_cupy(keys, "keys", device)
+    found = as_cupy(keys, "keys", device)
     kind, dtype, wrong = "u" if found.dtype.kind == "b" else found.dtype.kind, found.dtype, ""
     if found.ndim == 0:
         wrong = "keys must have at least one dimension: put one key into an array"

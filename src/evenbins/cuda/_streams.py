@@ -21,7 +21,7 @@ import numpy.typing as npt
 from evenbins import _bulk
 from evenbins.cuda._keys import DeviceKeys
 
-__all__ = ["PIECE", "HostKeys", "host_keys", "in_order", "overlapped"]
+__all__ = ["PIECE", "HostKeys", "host_keys", "in_order", "overlapped", "sent"]
 
 PIECE = 1 << 22  # keys
 _STREAMS = 2
@@ -129,11 +129,17 @@ def overlapped(keys: HostKeys, work: Work, *, answers: bool) -> npt.NDArray[np.u
     return np.concatenate(found) if found else np.empty(0, np.uint8)
 
 
+def sent(keys: HostKeys) -> Iterator[DeviceKeys]:
+    """Yield the pieces in device memory, copied on the current stream."""
+    for piece in keys.pieces:
+        yield _prepared(cupy.asarray(piece), keys.digests)
+
+
 def in_order(keys: HostKeys, work: Work, dtype: type[np.generic]) -> npt.NDArray[Any]:
     """Run `work` on one piece after the other, on the current stream; return the answers of all."""
     found = []
-    for piece in keys.pieces:
-        answers = cupy.empty(piece.size, dtype)
-        work(_prepared(cupy.asarray(piece), keys.digests), answers)
+    for piece in sent(keys):
+        answers = cupy.empty(piece.n, dtype)
+        work(piece, answers)
         found.append(cupy.asnumpy(answers))
     return np.concatenate(found) if found else np.empty(0, dtype)

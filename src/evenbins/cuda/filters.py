@@ -3,65 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, overload
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from evenbins.cuda._device import OnDevice
-from evenbins.cuda.errors import DeviceError
-from evenbins.cuda.sketches import DeviceSketch
 from evenbins.filters.base import BaseFilter, class_for, file_header
+from evenbins.filters.blocked import blocked_stats
 from evenbins.filters.plan import FilterPlan, FilterStats
-from evenbins.sketches.countmin import CountMinSketch
+from evenbins.filters.standard import standard_stats
 
-__all__ = ["DeviceFilter", "build", "to_device"]
+__all__ = ["DeviceBlockedFilter", "DeviceFilter", "DeviceStandardFilter"]
 
-_BALANCED = 3  # the kind
 _BATCH = 1 << 28  # keys that one partition has, at most
-
-
-@overload
-def to_device(f: BaseFilter) -> DeviceFilter: ...
-@overload
-def to_device(f: CountMinSketch) -> DeviceSketch: ...
-def to_device(f: BaseFilter | CountMinSketch) -> DeviceFilter | DeviceSketch:
-    """Return a copy of a filter or sketch in the memory of the current GPU; `f` stays as it is.
-
-    Parameters
-    ----------
-    f
-        A `BlockedBloomFilter`, a `BloomFilter` with independent hashing, or, for look-ups, a
-        `BalancedBloomFilter`; or a `CountMinSketch`.
-
-    Raises
-    ------
-    DeviceError
-        No GPU can be used, or the filter does not fit into its memory.
-    TypeError
-        It is another kind of structure.
-    """
-    if isinstance(f, CountMinSketch):
-        return DeviceSketch(f.plan, f)
-    if not isinstance(f, BaseFilter):
-        raise TypeError(f"to_device needs a filter or a CountMinSketch, not {type(f).__name__}")
-    return _family(f.plan)(f.plan, f)
-
-
-def build(plan: FilterPlan, keys: object, *, digests: bool = False) -> DeviceFilter:
-    """Build the filter of a plan on the current GPU and add keys to it; see `DeviceFilter.add_many`."""
-    made = _family(plan)(plan, None)
-    made.add_many(keys, digests=digests)
-    return made
-
-
-def _family(plan: FilterPlan) -> type[DeviceFilter]:
-    cls = next((each for each in _FAMILIES if each.fits(plan)), None)
-    if cls is None:
-        raise TypeError(
-            f"no filter of policy {plan.policy!r} and hashing {plan.hashing!r} can be in device memory: "
-            "use a BlockedBloomFilter, a BloomFilter with independent hashing, or a BalancedBloomFilter"
-        )
-    return cls
 
 
 class DeviceFilter(OnDevice):
@@ -74,11 +29,6 @@ class DeviceFilter(OnDevice):
     """
 
     _plan: FilterPlan
-
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        """Return whether this class has filters of that plan."""
-        raise NotImplementedError
 
     @property
     def plan(self) -> FilterPlan:
@@ -119,12 +69,15 @@ class DeviceFilter(OnDevice):
         """Unite with a filter of the same plan on the same GPU: plain OR, as on the host."""
         if not isinstance(other, DeviceFilter):
             return NotImplemented
-        if other._plan != self._plan or other._device != self._device:
-            raise ValueError("only filters of the same plan, seed and GPU can be united")
+        self._require_same_plan(other)
         with self._call(self._cupy.cuda.get_current_stream(), "uniting filters", self.nbytes):
             self._cupy.cuda.get_current_stream().wait_event(other._last)
             self._words |= other._words
         return self
+
+    def _require_same_plan(self, other: DeviceFilter) -> None:
+        if other._plan != self._plan or other._device != self._device:
+            raise ValueError("only filters of the same plan, seed and GPU can be united")
 
     def to_host(self) -> BaseFilter:
         """Return the filter on the host: the one that the CPU would have built, byte for byte."""
@@ -134,18 +87,33 @@ class DeviceFilter(OnDevice):
         return class_for(self._plan).from_bytes(data)
 
     def stats(self) -> FilterStats:
-        """Measure this very filter, as `stats` of the host's filter does: on a copy there."""
-        return self.to_host().stats()
+        """Measure this very filter, as `stats` of the host's filter does: what is counted is counted here."""
+        with self._call(self._cupy.cuda.get_current_stream(), "measuring the filter", self.nbytes // 8):
+            return self._measure()
+
+    def _measure(self) -> FilterStats:
+        raise NotImplementedError
+
+    def _blocks_measured(
+        self, words: Any, blocks: int, block_words: int, shift: int = 64
+    ) -> npt.NDArray[np.int64]:
+        """Return rows of load, set bits, and how many blocks have both; `shift` is that of the load."""
+        found = self._cupy.empty(blocks, np.uint32)
+        kernel = self._kernels.compiled("measure.cuh", "measure_blocks")
+        arguments = (words, np.uint64(blocks), np.uint32(block_words), np.uint32(shift), found)
+        self._kernels.launch_per_key(kernel, blocks, arguments)
+        return self._rows(found)
+
+    def _rows(self, found: Any) -> npt.NDArray[np.int64]:
+        """Return rows of both halves of words, and how often they occur."""
+        which, times = (self._cupy.asnumpy(each) for each in self._cupy.unique(found, return_counts=True))
+        return np.stack([which >> 16, which & 0xFFFF, times], axis=1).astype(np.int64)
 
 
-class _DeviceBlocked(DeviceFilter):
+class DeviceBlockedFilter(DeviceFilter):
     """A blocked filter in device memory."""
 
     _text = "blocked.cuh"
-
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        return plan.policy == "blocked"
 
     def _scratch(self, n: int) -> int:
         from evenbins.cuda import _partition
@@ -157,6 +125,12 @@ class _DeviceBlocked(DeviceFilter):
 
         core: Any = self._plan.core
         return _partition.Blocks(self._words, core.blocks, core.block_bits.bit_length() - 1, core.hashes)
+
+    def _measure(self) -> FilterStats:
+        table = self._table()
+        rows = self._blocks_measured(table.words, table.blocks, 1 << (table.block_log - 6))
+        histogram = np.bincount(rows[:, 1], rows[:, 2], minlength=(1 << table.block_log) + 1)
+        return blocked_stats(self._plan, histogram.astype(int).tolist())
 
     def _contains(self, keys: Any, out: Any) -> None:
         table = self._table()
@@ -197,18 +171,18 @@ class _DeviceBlocked(DeviceFilter):
             yield keys.piece(first, min(first + size, keys.n))
 
 
-class _DeviceStandard(DeviceFilter):
+class DeviceStandardFilter(DeviceFilter):
     """A standard filter in device memory."""
 
     _text = "standard.cuh"
 
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        return plan.policy == "standard" and plan.hashing == "independent"
-
     def _sizes(self) -> tuple[np.generic, ...]:
         core: Any = self._plan.core
         return np.uint64(core.bits), np.uint32(core.hashes)
+
+    def _measure(self) -> FilterStats:
+        rows = self._blocks_measured(self._words, self._words.size, 1)
+        return standard_stats(self._plan, int(rows[:, 1] @ rows[:, 2]))
 
     def _contains(self, keys: Any, out: Any) -> None:
         self._per_key(f"standard_contains<{keys.type}>", keys, out, words=self._sizes())
@@ -235,41 +209,3 @@ class _DeviceStandard(DeviceFilter):
                     words=self._sizes(),
                 )
             self._add(piece, out)
-
-
-class _DeviceBalanced(DeviceFilter):
-    """A balanced filter in device memory: look-ups."""
-
-    _text = "balanced.cuh"
-    _rules: ClassVar[dict[str, str]] = {"fill": "fill", "two-choice": "two_choice"}  # otherwise by load
-
-    def __init__(self, plan: FilterPlan, f: BaseFilter | None) -> None:
-        super().__init__(plan, f)
-        self._core = self._cupy.array(np.array(plan.core, np.uint64))
-
-    @staticmethod
-    def fits(plan: FilterPlan) -> bool:
-        return plan.policy in class_for(plan)._policies and class_for(plan)._kind == _BALANCED
-
-    def _contains(self, keys: Any, out: Any) -> None:
-        core: Any = self._plan.core
-        log = int(core.block_bits).bit_length() - 1
-        rule = self._rules.get(self._plan.policy, "counted")
-        name = f"balanced_contains<{log},evenbins::Rule::{rule},{keys.type}>"
-        self._per_key(name, keys, out, words=(self._core, np.uint32(self._core.size)))
-
-    def _add(self, keys: Any, out: Any) -> None:
-        raise DeviceError(
-            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one "
-            "after the other: add them there, and call to_device again"
-        )
-
-    _add_new = _add
-
-    def __ior__(self, other: Self) -> Self:
-        """Raise: the overflow lists unite on the CPU alone."""
-        self._add(None, None)
-        return self
-
-
-_FAMILIES: tuple[type[DeviceFilter], ...] = (_DeviceBlocked, _DeviceStandard, _DeviceBalanced)

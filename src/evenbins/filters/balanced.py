@@ -25,7 +25,9 @@ from evenbins.theory.balanced_request import Request
 from evenbins.theory.cores import COUNTED, BalancedCore
 from evenbins.theory.measured import measure
 
-__all__ = ["BalancedBloomFilter", "BalancedCore", "BalancedPlan", "BalancedStats", "plan_balanced"]
+__all__ = [
+    "BalancedBloomFilter", "BalancedCore", "BalancedPlan", "BalancedStats", "balanced_stats", "plan_balanced",
+]  # fmt: skip
 
 _PREDICTED = ("fpr", "reads", "miss_reads", "list_reads", "spilled", "fill", "overflow")
 DEFAULT_MISS_READS = 2.0
@@ -259,13 +261,20 @@ class BalancedBloomFilter(BaseFilter):
         return BalancedCore(self._core).policy
 
     def _histograms(self) -> list[npt.NDArray[np.int64]]:
-        """Return, for each table, rows of load, set bits, and how many blocks have both."""
+        """Return, for each table, rows of load, set bits, and how many blocks have both, ascending."""
         return [
-            np.array(self._level_histogram(table), dtype=np.int64).reshape(-1, 3)
+            np.unique(np.array(self._level_histogram(table), dtype=np.int64).reshape(-1, 3), axis=0)
             for table in range(len(BalancedCore(self._core).blocks))
         ]
 
     def stats(self) -> BalancedStats:
         """Measure this very filter: computed from its blocks, in one pass over them."""
-        measured = measure(self._core, self._histograms(), self._state())._asdict()
-        return BalancedStats(**measured, nbytes=self.nbytes, bits_per_key=8 * self.nbytes / self._capacity)
+        return balanced_stats(self.plan, self._histograms(), self._state())
+
+
+def balanced_stats(
+    plan: FilterPlan, histograms: list[npt.NDArray[np.int64]], state: list[int]
+) -> BalancedStats:
+    """Return the stats of a filter with these histograms of its tables (`_histograms`) and this state."""
+    measured = measure(list(plan.core), histograms, state)._asdict()
+    return BalancedStats(**measured, nbytes=plan.nbytes, bits_per_key=8 * plan.nbytes / plan.keys)

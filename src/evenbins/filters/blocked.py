@@ -15,7 +15,9 @@ from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats, Request
 from evenbins.theory import block
 from evenbins.theory import fpr as theory
 
-__all__ = ["BlockedBloomFilter", "BlockedCore", "BlockedPlan", "BlockedStats", "plan_blocked"]
+__all__ = [
+    "BlockedBloomFilter", "BlockedCore", "BlockedPlan", "BlockedStats", "blocked_stats", "plan_blocked",
+]  # fmt: skip
 
 
 class BlockedCore(NamedTuple):
@@ -135,17 +137,22 @@ class BlockedBloomFilter(BaseFilter):
 
     def stats(self) -> BlockedStats:
         """Measure this very filter: computed from its bits, in one pass over them."""
-        blocks, block_bits, hashes = self._core
-        loads = np.array(self._set_bits_histogram(block_bits), dtype=np.float64)
-        set_bits = np.arange(block_bits + 1)
-        total = int(loads @ set_bits)
-        return BlockedStats(
-            keys=theory.keys_from_blocked_fill(blocks, block_bits, hashes, total),
-            fpr=float(loads @ (set_bits / block_bits) ** hashes / blocks),
-            reads=1.0,
-            miss_reads=1.0,
-            fill=total / (blocks * block_bits),
-            loads=(tuple(int(n) for n in loads),),
-            nbytes=self.nbytes,
-            bits_per_key=8 * self.nbytes / self._capacity,
-        )
+        return blocked_stats(self.plan, self._set_bits_histogram(self._core[1]))
+
+
+def blocked_stats(plan: FilterPlan, histogram: Sequence[int]) -> BlockedStats:
+    """Return the stats of a filter of which histogram[b] blocks have b set bits."""
+    blocks, block_bits, hashes = plan.core
+    loads = np.array(histogram, dtype=np.float64)
+    set_bits = np.arange(block_bits + 1)
+    total = int(loads @ set_bits)
+    return BlockedStats(
+        keys=theory.keys_from_blocked_fill(blocks, block_bits, hashes, total),
+        fpr=float(loads @ (set_bits / block_bits) ** hashes / blocks),
+        reads=1.0,
+        miss_reads=1.0,
+        fill=total / (blocks * block_bits),
+        loads=(tuple(int(n) for n in loads),),
+        nbytes=plan.nbytes,
+        bits_per_key=8 * plan.nbytes / plan.keys,
+    )

@@ -36,7 +36,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins.filters.base import BaseFilter, planned_by
-from evenbins.filters.fingerprint_levels import measured_levels
+from evenbins.filters.fingerprint_levels import Rows, level_rows, measured_levels
 from evenbins.filters.fingerprint_plan import (
     SEMANTICS,
     FingerprintCore,
@@ -52,7 +52,7 @@ from evenbins.theory import fingerprint as theory
 from evenbins.theory import fingerprint_design as design
 from evenbins.theory.fuse import MAX_REMAINDER
 
-__all__ = ["FingerprintFilter"]
+__all__ = ["FingerprintFilter", "fingerprint_stats", "full_error"]
 
 _BLOCKS_AT_ONCE = 64  # whose fingerprints are in memory when a filter is frozen: half a million
 
@@ -165,7 +165,7 @@ class FingerprintFilter(BaseFilter):
         whole = hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__")
         limit, copies = self._last_limit, self._state()[0]
         if whole and not self._numbers.set and (rows := number_of(keys)) > limit - copies:
-            raise _full(
+            raise full_error(
                 f"the filter holds {copies} of at most {limit} keys: {rows} more do not fit, and none was "
                 "added. Plan for more keys"
             )
@@ -178,7 +178,7 @@ class FingerprintFilter(BaseFilter):
             if not whole:
                 raise
             self._take_out(keys, error, digests, threads)
-            raise _full(
+            raise full_error(
                 f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and none "
                 f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
                 "full, as it is with many copies of the same keys. Plan for more keys"
@@ -374,7 +374,7 @@ class FingerprintFilter(BaseFilter):
         return other
 
     def _does_not_fit(self) -> Exception:
-        return _full(
+        return full_error(
             "the fingerprints of both filters do not fit in one: it holds at most "
             f"{self._numbers.limit}, and {self._numbers.rest} of them on its overflow list. Plan both "
             "for more keys"
@@ -443,7 +443,7 @@ class FingerprintFilter(BaseFilter):
             )
         made = self.from_plan(FingerprintPlan.of_core("fingerprint", wanted, keys, self._seed, "lanes"))
         if not _core.refill_fingerprints(made, self, _bulk.checked_threads(threads)):
-            raise _full(
+            raise full_error(
                 f"the {self._state()[0]} fingerprints do not fit in a filter for {keys} keys, of which "
                 f"{wanted.rest} are on its overflow list. Keep this one"
             )
@@ -483,17 +483,7 @@ class FingerprintFilter(BaseFilter):
     def stats(self) -> FingerprintStats:
         """Measure this very filter: its fingerprints are counted, in two passes over its lines."""
         self._settle()
-        core = self._numbers
-        distinct = self._set_bits()
-        copies, levels = measured_levels(self, self._state()[1], core.shape)
-        return FingerprintStats(
-            keys=copies,
-            distinct=distinct,
-            fpr=distinct / core.shape.fingerprints,
-            nbytes=self.nbytes,
-            bits_per_key=8 * self.nbytes / self._capacity,
-            **levels,
-        )
+        return fingerprint_stats(self.plan, level_rows(self), self._set_bits(), self._state()[1])
 
     def approx_items(self) -> float:
         """Estimate the number of distinct keys, from the number of different fingerprints."""
@@ -507,7 +497,21 @@ class FingerprintFilter(BaseFilter):
         assert copies <= self._numbers.limit
 
 
-def _full(message: str) -> Exception:
+def full_error(message: str) -> Exception:
+    """Return the error of a call that added nothing."""
     error: Any = _core.FilterFullError(message)
     error.added = 0
     return error  # type: ignore[no-any-return]
+
+
+def fingerprint_stats(plan: FingerprintPlan, rows: Rows, distinct: int, in_rest: int) -> FingerprintStats:
+    """Return the stats of a filter with these lines, different fingerprints and overflow list."""
+    copies, levels = measured_levels(rows, in_rest, plan.core.shape)
+    return FingerprintStats(
+        keys=copies,
+        distinct=distinct,
+        fpr=distinct / plan.core.shape.fingerprints,
+        nbytes=plan.nbytes,
+        bits_per_key=8 * plan.nbytes / plan.keys,
+        **levels,
+    )

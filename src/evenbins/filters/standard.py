@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import NamedTuple, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins.filters.base import HASHING, HASHING_NAMES, BaseFilter, planned_by
+from evenbins.filters.base import HASHING, BaseFilter, planned_by
 from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats, Request
 from evenbins.theory import fpr as theory
 
-__all__ = ["SCHEMES", "BloomFilter", "StandardCore", "StandardPlan", "plan_standard"]
+__all__ = ["SCHEMES", "BloomFilter", "StandardCore", "StandardPlan", "plan_standard", "standard_stats"]
 
 SCHEMES = tuple(name for name in HASHING if name != "lanes")
 """How positions may follow from the digest; all but "independent" are for study, with their mathematics."""
@@ -151,21 +151,24 @@ class BloomFilter(BaseFilter):
         `fpr` is the *rate* of this filter, not the probability over all filters of its plan (kirsch,
         section 3.6): fill**hashes, and what the hashing scheme adds for so many keys.
         """
-        bits, hashes = self._core
-        set_bits = self._set_bits()
-        fill = set_bits / bits
-        hashing = HASHING_NAMES[self._hashing]
-        parts = hashes if hashing == "partition" else 1
-        keys = theory.keys_from_standard_fill(bits // parts, hashes // parts, round(set_bits / parts))
-        rate = fill**hashes
-        if hashing != "independent" and math.isfinite(keys):
-            rate = min(rate + _rate_and_floor(hashing, bits, hashes, round(keys))[1], 1.0)
-        return FilterStats(
-            keys=keys,
-            fpr=rate,
-            reads=float(hashes),
-            miss_reads=theory.standard_miss_reads(fill, hashes),
-            fill=fill,
-            nbytes=self.nbytes,
-            bits_per_key=8 * self.nbytes / self._capacity,
-        )
+        return standard_stats(self.plan, self._set_bits())
+
+
+def standard_stats(plan: FilterPlan, set_bits: int) -> FilterStats:
+    """Return the stats of a filter with so many set bits."""
+    bits, hashes = plan.core
+    fill = set_bits / bits
+    parts = hashes if plan.hashing == "partition" else 1
+    keys = theory.keys_from_standard_fill(bits // parts, hashes // parts, round(set_bits / parts))
+    rate = fill**hashes
+    if plan.hashing != "independent" and math.isfinite(keys):
+        rate = min(rate + _rate_and_floor(plan.hashing, bits, hashes, round(keys))[1], 1.0)
+    return FilterStats(
+        keys=keys,
+        fpr=rate,
+        reads=float(hashes),
+        miss_reads=theory.standard_miss_reads(fill, hashes),
+        fill=fill,
+        nbytes=plan.nbytes,
+        bits_per_key=8 * plan.nbytes / plan.keys,
+    )

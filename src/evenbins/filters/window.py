@@ -35,7 +35,7 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins.filters.base import BaseFilter
-from evenbins.filters.fingerprint_levels import measured_levels
+from evenbins.filters.fingerprint_levels import level_rows, measured_levels
 from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.plan import OF_CORE, FilterStats
 from evenbins.structure import refuse_damaged
@@ -336,7 +336,7 @@ class WindowFilter(BaseFilter):
         since = np.array(self._level_histogram(3), dtype=np.int64).reshape(-1, 3)
         found = since[since[:, 1] == 1]
         ages = np.bincount(found[:, 0], found[:, 2], core.steps + 1).astype(int)
-        _, levels = measured_levels(self, self._state()[2], core.inner.shape)
+        _, levels = measured_levels(level_rows(self), self._state()[2], core.inner.shape)
         return WindowStats(
             keys=int(ages.sum()),
             expired=int(since[:, 2].sum() - ages.sum()),

@@ -19,10 +19,13 @@ time per token. It slows no prefill; it is how long a request is in flight, for 
     "hash-work"        as "hash", bounded by waiting work
     "prefix-requests"  as "prefix", bounded by requests in flight
     "prefix-spread", "score-spread"      with PrefixRouter's default for ties; all others take the first node
+    "session"          as "hash" without a bound: a ring of sessions
+    "prefix-split-2", "-4", "score-split-2", "-4"    with the index split over workers: llm_split.py
 
-All but the first three are `evenbins.routing.PrefixRouter` itself. It hears of a request's end when it comes,
-so that for it a replica's waiting work falls in steps. A trace has the format of Mooncake's (Qin et al., FAST
-2025): one JSON object per line with timestamp (ms), input_length, output_length (tokens) and hash_ids.
+All but the first three are `evenbins.routing.PrefixRouter` itself. The rules of other projects are in
+llm_peers.py; "session" is one of them, too. PrefixRouter hears of a request's end when it comes, so that for
+it a replica's waiting work falls in steps. A trace has the format of Mooncake's (Qin et al., FAST 2025): one
+JSON object per line with timestamp (ms), input_length, output_length (tokens) and hash_ids.
 """
 
 from __future__ import annotations
@@ -31,22 +34,24 @@ import heapq
 import json
 import math
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from evenbins import _show
 from evenbins._arguments import error, integer, one_of, real, type_error
 from evenbins._arguments import seed as checked_seed
 from evenbins.routing.router import Choice, PrefixRouter
 from evenbins.study.compressed_files import CompressedError, open_named
+from evenbins.study.llm_peers import RULES, BlockCache, PeerSetting, make_peer
+from evenbins.study.llm_split import SPLIT, SplitRouter
 from evenbins.study.traces import TraceError
 
-__all__ = ["FURTHER", "POLICIES", "LlmReport", "LlmRequest", "LlmRow", "read_requests", "replay_llm"]
+__all__ = ["FURTHER", "PEERS", "POLICIES", "LlmReport", "LlmRequest", "LlmRow", "read_requests", "replay_llm"]
 
 POLICIES = ("global", "round-robin", "least-work", "hash", "prefix", "score")
 FURTHER = ("hash-1", "hash-work", "prefix-requests", "prefix-spread", "score-spread")
+PEERS = ("session", *RULES)
 
 _ROUTERS: dict[str, dict[str, Any]] = {
     "hash": {"policy": "hash", "load": "requests", "ties": "first"},
@@ -57,6 +62,7 @@ _ROUTERS: dict[str, dict[str, Any]] = {
     "prefix-requests": {"policy": "prefix", "load": "requests", "ties": "first"},
     "prefix-spread": {"policy": "prefix"},
     "score-spread": {"policy": "score"},
+    "session": {"policy": "hash", "load": "requests", "ties": "first", "epsilon": 1000},
 }
 _REPORTS = 200  # calls of `progress` for each policy
 _MOST = 2**53  # a number in a trace
@@ -241,25 +247,6 @@ def _short(value: object) -> str:
 # --- the replay -------------------------------------------------------------------------------------------
 
 
-class _Cache:
-    """Blocks, the least recently used first."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._blocks: OrderedDict[int, None] = OrderedDict()
-
-    def use(self, blocks: Sequence[int]) -> int:
-        """Return how many first blocks were there; then all of them are, as far as they fit."""
-        held = self._blocks
-        depth = next((i for i, block in enumerate(blocks) if block not in held), len(blocks))
-        for block in reversed(blocks):
-            held[block] = None
-            held.move_to_end(block)
-        while len(held) > self._size:
-            held.popitem(last=False)
-        return depth
-
-
 @dataclass(frozen=True)
 class _Model:
     replicas: int
@@ -273,6 +260,16 @@ class _Model:
         return max(request.tokens - depth * self.block_tokens, 0) / self.tokens_per_second
 
 
+class _Router(Protocol):
+    """What a policy is that has to be told of requests."""
+
+    def choose(self, seconds: float, blocks: Sequence[int], tokens: int) -> int:
+        """Return the replica of a request that comes now."""
+
+    def began(self, replica: int, prefill: float, first_token: float, answered: float) -> None:
+        """Note when the request chosen last begins, has its first token and ends."""
+
+
 class _Routed:
     """A PrefixRouter, and the requests whose ends it has yet to be told."""
 
@@ -282,16 +279,16 @@ class _Routed:
         self._open: list[tuple[float, int, Choice]] = []
         self._count = 0
 
-    def choose(self, request: LlmRequest) -> tuple[int, Choice]:
-        while self._open and self._open[0][0] <= request.seconds:
+    def choose(self, seconds: float, blocks: Sequence[int], tokens: int) -> int:
+        while self._open and self._open[0][0] <= seconds:
             self._router.done(heapq.heappop(self._open)[2])
-        choice = self._router.route(request.blocks, work=max(request.tokens, 1))
-        return self._replicas[choice.node], choice
+        self._choice = self._router.route(blocks, work=max(tokens, 1))
+        return self._replicas[self._choice.node]
 
-    def began(self, choice: Choice, first_token: float, answered: float) -> None:
+    def began(self, replica: int, prefill: float, first_token: float, answered: float) -> None:
         self._count += 1
         end = answered if self._ends_with_answer else first_token
-        heapq.heappush(self._open, (end, self._count, choice))
+        heapq.heappush(self._open, (end, self._count, self._choice))
 
 
 def replay_llm(
@@ -317,7 +314,7 @@ def replay_llm(
     replicas, cache_blocks
         How many replicas, and how many blocks the cache of each holds.
     policies
-        Of POLICIES and FURTHER; see the head of this module.
+        Of POLICIES, FURTHER, PEERS and llm_split.SPLIT; see the head of this module.
     epsilon
         How far a replica's load may exceed the mean.
     block_tokens
@@ -381,7 +378,7 @@ def replay_llm(
 
 
 def _replay_one_cache(requests: Sequence[LlmRequest], model: _Model, report: Callable[[int], None]) -> LlmRow:
-    cache = _Cache(model.replicas * model.cache_blocks)
+    cache = BlockCache(model.replicas * model.cache_blocks)
     hits = 0
     for done, request in enumerate(requests, 1):
         hits += cache.use(request.blocks)
@@ -393,15 +390,15 @@ def _replay(
     policy: str, requests: Sequence[LlmRequest], model: _Model, epsilon: float, seed: int,
     report: Callable[[int], None],
 ) -> LlmRow:  # fmt: skip
-    caches = [_Cache(model.cache_blocks) for _ in range(model.replicas)]
+    caches = [BlockCache(model.cache_blocks) for _ in range(model.replicas)]
     idle_from = [0.0] * model.replicas  # when a replica has prefilled all that it was sent
     busy = [0.0] * model.replicas  # seconds of prefill
-    routed = _routed(policy, model, epsilon, seed) if policy in _ROUTERS else None
+    router = None if policy in POLICIES[1:3] else _make_router(policy, model, epsilon, seed)
     hits, waits = 0, []
     for done, request in enumerate(requests, 1):
-        now, choice = request.seconds, None
-        if routed is not None:
-            replica, choice = routed.choose(request)
+        now = request.seconds
+        if router is not None:
+            replica = router.choose(now, request.blocks, request.tokens)
         elif policy == "round-robin":
             replica = (done - 1) % model.replicas
         else:
@@ -413,9 +410,9 @@ def _replay(
         hits += depth
         busy[replica] += own
         waits.append(first_token - now)
-        if routed is not None and choice is not None:
+        if router is not None:
             answered = first_token + request.output_tokens * model.seconds_per_token
-            routed.began(choice, first_token, answered)
+            router.began(replica, first_token - own, first_token, answered)
         report(done)
     waits.sort()
     p99 = waits[math.ceil(0.99 * len(waits)) - 1]
@@ -424,10 +421,15 @@ def _replay(
     return LlmRow(policy, _fraction(hits, requests), sum(waits) / len(waits), p99, max_load)
 
 
-def _routed(policy: str, model: _Model, epsilon: float, seed: int) -> _Routed:
+def _make_router(policy: str, model: _Model, epsilon: float, seed: int) -> _Router:
+    setting = PeerSetting(model.replicas, model.cache_blocks, model.block_tokens, epsilon, seed)
+    if policy in RULES:
+        return make_peer(policy, setting)
+    if policy in SPLIT:
+        return SplitRouter(*SPLIT[policy], setting)
     names = [f"replica-{number:04}" for number in range(model.replicas)]
-    options = _ROUTERS[policy]
-    router = PrefixRouter(names, epsilon=epsilon, cache_blocks=model.cache_blocks, seed=seed, **options)
+    options = {"epsilon": epsilon, **_ROUTERS[policy]}
+    router = PrefixRouter(names, cache_blocks=model.cache_blocks, seed=seed, **options)
     return _Routed(router, names, options.get("load") == "requests")
 
 
@@ -440,4 +442,4 @@ def _checked_policies(policies: Iterable[str]) -> list[str]:
     names = () if isinstance(policies, str) else dict.fromkeys(policies)
     if not names:
         raise type_error("policies", "a list of at least one name", policies, remedy)
-    return [one_of("policies", name, (*POLICIES, *FURTHER), remedy) for name in names]
+    return [one_of("policies", name, (*POLICIES, *FURTHER, *PEERS, *SPLIT), remedy) for name in names]

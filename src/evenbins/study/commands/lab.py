@@ -31,7 +31,7 @@ _HOSTS = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1", "[::
 )
 @click.option("--no-browser", is_flag=True, help="Print the URL only.")
 def lab(port: int, host: str, no_browser: bool) -> None:
-    """Serve the lab's pages to this machine: filters, fingerprints, tables, rings and experiments.
+    """Serve the lab's pages to this machine: filters, fingerprints, tables, rings, routing and experiments.
 
     Prints the URL and opens it in the browser; Ctrl-C ends it. Needs evenbins[lab].
     """

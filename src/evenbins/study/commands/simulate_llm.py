@@ -32,15 +32,19 @@ __all__ = ["llm"]
 # Those of evenbins.study.llm, which is imported on use; a test compares them.
 _POLICIES = ("global", "round-robin", "least-work", "hash", "prefix", "score")
 _FURTHER = ("hash-1", "hash-work", "prefix-requests", "prefix-spread", "score-spread")
+_PEERS = ("session", "envoy", "haproxy", "kubeai", "sglang", "sglang-4", "production-stack", "llm-d")
+_SPLIT = ("prefix-split-2", "prefix-split-4", "score-split-2", "score-split-4")
 
 
 @click.command(short_help="Prefix blocks found in the caches of LLM replicas.")
 @click.option("--trace", "path", type=FILE, required=True, help="JSON lines (.gz, .zst), as Mooncake's.")
 @click.option("--replicas", type=COUNT, default=16, show_default=True, help="Number of replicas.")
 @click.option("--cache-blocks", type=COUNT, default=4000, show_default=True, help="Blocks in a cache.")
-@click.option("--policy", "policies", multiple=True, type=click.Choice([*_POLICIES, *_FURTHER]),
+@click.option("--policy", "policies", multiple=True,
+              type=click.Choice([*_POLICIES, *_FURTHER, *_PEERS, *_SPLIT]),
               help="May be given several times.  [default: the first six]")  # fmt: skip
-@click.option("--all", "every", is_flag=True, help="Replay all policies.")
+@click.option("--all", "every", is_flag=True, help="Replay all policies of evenbins.")
+@click.option("--peers", is_flag=True, help="Replay those of other routers, too.")
 @click.option("--requests", type=COUNT, help="Only the first ones.")
 @click.option(
     "--epsilon", type=NUMBER, default=0.25, show_default=True, help="A load above the mean, at most."
@@ -52,7 +56,7 @@ _FURTHER = ("hash-1", "hash-work", "prefix-requests", "prefix-spread", "score-sp
 @click.option("--plot", type=FILE, help="Draw an SVG or PNG, by suffix.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def llm(
-    path: str, replicas: int, cache_blocks: int, policies: tuple[str, ...], every: bool,
+    path: str, replicas: int, cache_blocks: int, policies: tuple[str, ...], every: bool, peers: bool,
     requests: int | None, epsilon: float, block_tokens: int, tokens_per_second: float,
     seconds_per_token: float, seed: int, plot: str | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -61,14 +65,14 @@ def llm(
     A line of the trace has timestamp (ms), input_length, output_length (tokens) and hash_ids, the ids of the
     prompt's blocks. TTFT is the time to first token; see docs/prefix_routing.md for the model.
     """
-    if every and policies:
-        raise click.ClickException("--all and --policy exclude each other: give one")
+    if policies and (every or peers):
+        raise click.ClickException("--policy excludes --all and --peers: name the policies, or give a group")
     if plot is not None:
         _check_plot(plot)
     from evenbins.study.llm import read_requests, replay_llm
 
     check_readable(path)
-    chosen = policies or (_POLICIES + _FURTHER if every else _POLICIES)
+    chosen = policies or _POLICIES + _FURTHER * every + _PEERS * peers
     with Steps() as bar:
         begun = bar.begin("reading")
         trace = read_requests(path, progress=lambda lines: begun(lines, None))

@@ -40,7 +40,7 @@ from evenbins.study.lab.security import Fence
 
 __all__ = ["PAGES", "create_app", "endpoints"]
 
-PAGES = ("filters", "fingerprints", "tables", "rings", "papers")
+PAGES = ("filters", "fingerprints", "tables", "rings", "routing", "papers")
 STATIC = Path(__file__).parent / "static"
 _AT_ONCE = 4
 _WAITING = 32
@@ -66,7 +66,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
     >>> from starlette.testclient import TestClient
     >>> client = TestClient(create_app(), base_url="http://127.0.0.1:8765")
     >>> client.get("/nothing").json()["error"]
-    'there is no page /nothing: the pages are /filters, /fingerprints, /tables, /rings, /papers'
+    'there is no page /nothing: the pages are /filters, /fingerprints, /tables, /rings, /routing, /papers'
     """
     known = list(endpoints() if pages is None else pages)
     running = Jobs() if jobs is None else jobs

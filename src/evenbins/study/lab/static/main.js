@@ -13,6 +13,7 @@ const PAGES = {
   fingerprints: () => import("./fingerprints.js"),
   tables: () => import("./tables.js"),
   rings: () => import("./rings.js"),
+  routing: () => import("./routing.js"),
   papers: () => import("./papers.js"),
 };
 

@@ -1,13 +1,52 @@
-// Where the runs of a line of a fingerprint filter are, as text for every kernel: fingerprint.hpp in include/ says what a
-// line is.
+// Where the runs of a line of a fingerprint filter are, as text for every kernel and for the GPU
+// (cpp/cuda/fingerprint.cuh): fingerprint.hpp says what a line is.
 #pragma once
 
 #include <type_traits>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
-#include "fingerprint_bytes.hpp"
+#include "evenbins/fingerprint_view.hpp"
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
+
+// Entry [n][byte]: the n-th set bit of a byte.
+struct BitsOfBytes {
+  uint8_t nth[8][256];
+};
+constexpr BitsOfBytes kBitsOfBytes = [] {
+  BitsOfBytes table{};
+  for (uint32_t byte = 0; byte < 256; ++byte)
+    for (uint32_t bit = 0, n = 0; bit < 8; ++bit)
+      if ((byte >> bit & 1) != 0) table.nth[n++][byte] = static_cast<uint8_t>(1u << bit);
+  return table;
+}();
+
+// By sums over bytes (Vigna, "Broadword implementation of rank/select queries", 2008), and a table for the last byte.
+EVENBINS_INLINE uint64_t nth_bit_by_sums(uint64_t x, uint32_t n) {
+  constexpr uint64_t kOnes = 0x0101010101010101, kTops = 0x8080808080808080;
+  uint64_t sums = x - (x >> 1 & 0x5555555555555555);
+  sums = (sums & 0x3333333333333333) + (sums >> 2 & 0x3333333333333333);
+  sums = ((sums + (sums >> 4)) & 0x0F0F0F0F0F0F0F0F) * kOnes;  // byte j: set bits in bytes 0 … j
+  if (n >= sums >> 56) return 0;
+  const uint64_t reached = ((sums | kTops) - (n + 1) * kOnes) & kTops;
+  const auto at = static_cast<uint32_t>(__builtin_ctzll(reached)) - 7;
+  const uint64_t before = sums << 8 >> at & 0xFF;
+  return uint64_t{kBitsOfBytes.nth[n - before][x >> at & 0xFF]} << at;
+}
+
+// The n-th set bit of x (n = 0: the lowest; n < 64) alone, or 0.
+EVENBINS_INLINE uint64_t nth_bit(uint64_t x, uint32_t n, [[maybe_unused]] bool slow_pdep) {
+#if defined(__AVX512BW__)
+  return _pdep_u64(uint64_t{1} << n, x);  // no processor with AVX-512 is slow at it
+#elif defined(__BMI2__)
+  return slow_pdep ? nth_bit_by_sums(x, n) : _pdep_u64(uint64_t{1} << n, x);
+#else
+  return nth_bit_by_sums(x, n);
+#endif
+}
 
 EVENBINS_INLINE uint32_t ones(uint64_t x) { return static_cast<uint32_t>(__builtin_popcountll(x)); }
 EVENBINS_INLINE uint32_t ones(RunEnds x) {
