@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp' -o -name '*.cuh') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab check test test-long test-platforms test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults
+.PHONY: help demo lab check test test-long test-platforms test-firefox test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -23,7 +23,8 @@ $(VENV)/made:
 	@touch $@
 
 $(VENV)/installed: $(VENV)/made $(CORE)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/show_build.py \
+	  $(BIN)/pip install --verbose --no-build-isolation --editable '.[cli,theory]'
 	@touch $@
 
 $(VENV)/for-tests: EXTRAS := test benchmarks lint
@@ -62,7 +63,7 @@ CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_co
 # sizes.py or have examples of hypothesis.
 LONG := tests/property tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py \
   $(shell grep -rl --include='test_*.py' 'from sizes import\|from hypothesis import' tests/cluster tests/packaging tests/statistical tests/unit)
-SUITES := filters counting fingerprint sketches tables paged rings redis dedup cores cli
+SUITES := filters counting fingerprint removable sketches tables paged rings redis dedup cores cli
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures
@@ -91,6 +92,15 @@ test-platforms: $(VENV)/for-platforms system-packages ## the core and its self-t
 	  command -v apt-get >/dev/null || { echo "make test-platforms needs wine"; exit 2; }; \
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends wine wine64 >/dev/null; }
 	$(BIN)/python tools/test_platforms.py $(ARGS)
+	@[ -n "$(ARGS)" ] || $(MAKE) test-firefox
+
+# Playwright 1.65 sends Firefox a command that Debian's does not know.
+test-firefox: $(VENV)/for-tests system-packages ## the lab's pages in Debian's Firefox; part of test-platforms
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null || { echo "make test-firefox needs firefox"; exit 2; }; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends firefox-esr >/dev/null; }
+	$(BIN)/pip install --quiet --upgrade --target $(CURDIR)/build/playwright 'playwright<1.65'
+	PYTHONPATH=$(CURDIR)/build/playwright EVENBINS_BROWSER=firefox $(BIN)/python -m pytest -n 1 tests/lab --ignore=tests/lab/test_lab_api.py $(ARGS)
 
 test-gpu: ## what needs a GPU: the same bytes as on the CPU, races, memory; uses the CuPy, PyTorch and JAX of $(PYTHON), and no network
 	$(PYTHON) tools/gpu_tests.py $(ARGS)
@@ -112,6 +122,12 @@ sanitize: $(VENV)/for-tests ## the core and the bindings under ASan, UBSan, LSan
 
 coverage: $(VENV)/for-coverage system-packages ## lines run by the tests: Python at least 95 %, the C++ core 90 %
 	$(BIN)/python tools/measure_coverage.py $(ARGS)
+
+instructions: $(VENV)/installed ## instructions of key paths against benchmarks/instructions.json, +-3 %: no clock (ARGS=--write: new counts)
+	@command -v valgrind >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null || { echo "make instructions needs valgrind"; exit 2; }; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq valgrind >/dev/null; }
+	$(BIN)/python tools/instructions.py $(ARGS)
 
 determinism: $(VENV)/for-tests ## the same bytes from every kernel, number of threads, batch size and Python found
 	$(BIN)/python tools/determinism.py $(ARGS)
@@ -149,14 +165,15 @@ faults: $(VENV)/for-tests system-packages ## thousands of connections to servers
 screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)
 
-readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
+readme: $(VENV)/installed ## puts six numbers of the newest benchmarks into README.md
 	$(BIN)/python tools/write_readme.py
 
 bench-quick: $(VENV)/for-bench
 	for suite in $(SUITES); do $(BIN)/python -m benchmarks $$suite --quick || exit; done
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -E -b html docs docs/_build/html  # -E: a partial build loses entries of the search
+	$(BIN)/python tools/search_docs.py
 
 pictures: $(VENV)/installed ## draws docs/images/*.svg anew
 	$(BIN)/python tools/draw_pictures.py $(ARGS)
@@ -181,6 +198,9 @@ stub: $(VENV)/for-tests ## writes src/evenbins/_core.pyi and _study.pyi anew
 
 wheel: $(VENV)/made ## builds a wheel into dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+sdist: $(VENV)/made ## builds the source distribution into dist/
+	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
 
 clean: ## removes everything that was built
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -70,6 +70,15 @@ def fingerprint(quick: bool, rounds: int | None, json_path: str | None, markdown
 
 @bench.command()
 @_bench_options
+def removable(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare the fingerprint filter with rbloom and abloom, which cannot remove keys."""
+    from benchmarks.removable import main_removable
+
+    return main_removable(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
+@bench.command()
+@_bench_options
 def sketches(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
     """Compare the count-min sketch with that of datasketches."""
     from benchmarks.sketches import main_sketches

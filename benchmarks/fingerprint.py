@@ -216,7 +216,7 @@ def _counting_cases(sizes: Sizes) -> Iterator[Case]:
     )
 
 
-class _Fingerprint(Subject):
+class Fingerprint(Subject):
     label = OURS
 
     def __init__(self, capacity: int, fpr: float, kind: str) -> None:
@@ -309,7 +309,7 @@ def _peer_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     numbers, others = int_keys(count, count)
     present, absent = (Keys(each.column, list(map(str, each.items))) for each in (numbers, others))
     subjects: list[Any] = make_subjects(
-        (_Fingerprint, _Probables, _Quotient, _Cuckoopy), "int", count, FPR, peers
+        (Fingerprint, _Probables, _Quotient, _Cuckoopy), "int", count, FPR, peers
     )
     for subject in subjects:
         subject.fill(present)

@@ -2,14 +2,16 @@
 
 Some pages are made from the product itself each time, into docs/_generated: the command line's help; the
 newest benchmarks (tools/benchmark_page.py); a page for each experiment (tools/gallery_pages.py), from
-what `make gallery` kept in docs/gallery; the tables of trust.md (tools/trust_page.py). Figures are drawn by
-matplotlib at that moment; pictures (docs/images) are committed, and drawn by `make pictures`.
+what `make gallery` kept in docs/gallery; the tables of trust.md (tools/trust_page.py); a page for each public
+class (tools/api_pages.py), from the list in docs/api.md. Figures are drawn by matplotlib at that moment;
+pictures (docs/images) are committed, and drawn by `make pictures`.
 """
 
 import sys
 from pathlib import Path
 
 import click
+from sphinx.application import Sphinx
 
 from evenbins import __version__
 from evenbins.cli import commands
@@ -17,6 +19,7 @@ from evenbins.cli import commands
 here = Path(__file__).parent
 sys.path[:0] = [str(here.parent / name) for name in ("tools", "tests", ".")]
 
+import api_pages  # noqa: E402
 import benchmark_page  # noqa: E402
 import gallery_pages  # noqa: E402
 import trust_page  # noqa: E402
@@ -30,7 +33,10 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",
+    "sphinx_copybutton",
 ]
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
@@ -62,3 +68,15 @@ generated.mkdir(exist_ok=True)
 benchmark_page.write(here.parent / "benchmarks" / "results", generated)
 gallery_pages.write(here / "gallery", generated)
 trust_page.write(generated)
+api_pages.write(here / "api.md", generated)
+
+
+def show_index_of_api(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Replace the list of directives in api.md by an index of the pages made from it."""
+    if docname == "api":
+        source[0] = api_pages.index(source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what changes pages while they are read."""
+    app.connect("source-read", show_index_of_api)

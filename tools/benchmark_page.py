@@ -28,6 +28,8 @@ OURS = ("evenbins", "raw limit", "1 thread", "2 threads", "4 threads", "8 thread
 TITLES = {
     "filters": "Filters",
     "counting": "Counting filters",
+    "fingerprint": "Fingerprint filters",
+    "removable": "The fingerprint filter against Bloom filters",
     "sketches": "Sketches",
     "tables": "Tables",
     "paged": "The one-read table",

@@ -6,8 +6,7 @@
 Nothing is run here. A figure is drawn by the experiment's own plot function from the rows that were kept, so
 that it shows what the table says. A page is written only if its text changes: Sphinx skips the others.
 
-How a number of a paper and ours are compared: `=` if ours, rounded to the digits that the paper prints, is
-the paper's; `≈` if it is within 5 %; `≠` otherwise. Most of the last have a note below the table.
+How a number of a paper and ours are compared: evenbins.study.papers.table.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ from typing import Any
 from evenbins.study.papers import PAPERS, Experiment, Row, experiments
 from evenbins.study.papers import table as tables
 
-NEAR = 0.05
 LONG = 60
 """Rows beyond this number are folded away, but for those that the paper has a number for."""
-
-_NAMES = {"=": "as printed", "≈": "within 5 %", "≠": "further"}
 
 
 def entries(folder: Path) -> dict[str, dict[str, Any]]:
@@ -45,23 +41,6 @@ def rows(entry: dict[str, Any]) -> list[Row]:
         )
         for each in entry["rows"]
     ]
-
-
-def verdict(row: Row) -> str:
-    """Compare: = as printed, ≈ near, ≠ not; nothing where the paper has no number.
-
-    >>> from evenbins.study.papers import row
-    >>> [verdict(row("x", ours, paper=2.6)) for ours in (2.64, 2.7, 3.0)], verdict(row("x", 1.0))
-    (['=', '≈', '≠'], '')
-    """
-    if row.paper is None:
-        return ""
-    digits = f"{row.paper:.6g}".lstrip("-")
-    mantissa, _, exponent = digits.partition("e")
-    decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
-    if abs(row.ours - row.paper) <= 0.5000001 * 10.0**-decimals and decimals >= 0:
-        return "="
-    return "≈" if row.paper and abs(row.ours / row.paper - 1) <= NEAR else "≠"
 
 
 def _plain(text: str) -> str:
@@ -86,7 +65,7 @@ def table(shown: Sequence[Row], notes: Sequence[str]) -> str:
         "|" + "---|" * (len(keys) + 1) + "---:|:---|---:|---|---|",
     ]
     for each in shown:
-        mark = verdict(each)
+        mark = tables.verdict(each)
         apart = tables.difference(each)
         ours = f"{each.ours:.4g}" + (f" ± {each.sd:.2g}" if each.sd is not None else "")
         cells = [
@@ -125,15 +104,6 @@ def about(entry: dict[str, Any]) -> str:
     return text
 
 
-def summary(compared: Sequence[Row]) -> str:
-    """Return in one line how the paper's numbers and ours agree."""
-    counts = Counter(verdict(each) for each in compared if each.paper is not None)
-    if not counts:
-        return "The text of the paper has no number to compare with."
-    parts = [f"{counts[mark]} {_NAMES[mark]} ({mark})" for mark in _NAMES if counts[mark]]
-    return f"Numbers of the paper: {counts.total()}; {', '.join(parts)}."
-
-
 def page(entry: dict[str, Any], experiment: Experiment) -> str:
     """Return the page of an experiment."""
     all_rows = rows(entry)
@@ -145,7 +115,7 @@ def page(entry: dict[str, Any], experiment: Experiment) -> str:
         f"{PAPERS[paper]}; `{experiment.id}`.",
         f"    {command} --plot {experiment.id}.svg",
         f"![{_plain(experiment.title)}]({experiment.id}.svg)",
-        summary(all_rows),
+        tables.summary(all_rows),
     ]
     printed = [each for each in all_rows if each.paper is not None]
     others = [each for each in all_rows if each.paper is None]
@@ -173,27 +143,28 @@ def overview(kept: dict[str, dict[str, Any]]) -> str:
         ]
         for id in members:
             compared = [each for each in rows(kept[id]) if each.paper is not None]
-            counts = Counter(verdict(each) for each in compared)
+            counts = Counter(tables.verdict(each) for each in compared)
             worst = max(
-                (each for each in compared if each.paper and verdict(each) != "="),
+                (each for each in compared if each.paper and tables.verdict(each) != "="),
                 key=lambda each: abs(each.ours / (each.paper or 1) - 1),
                 default=None,
             )
             place = known[id].source.partition(", ")[2]
             lines.append(
                 f"| [{place}](_generated/gallery/{id}.md) | {_plain(known[id].title)} | "
-                + " | ".join(str(counts[mark] or "") for mark in _NAMES)
+                + " | ".join(str(counts[mark] or "") for mark in tables.VERDICTS)
                 + f" | {'' if worst is None else tables.difference(worst)} | "
                 + ("quick, " if kept[id]["quick"] else "")
                 + f"{_duration(kept[id]['seconds'])} |"
             )
-        figures = "\n".join(
-            f"[![{_plain(known[id].source)}](_generated/gallery/{id}.svg)](_generated/gallery/{id}.md)"
+        figures = [
+            f"[![{_plain(known[id].source)}](_generated/gallery/{id}.svg)](_generated/gallery/{id}.md)\n"
+            f"**{known[id].source.partition(', ')[2]}.** {_plain(known[id].title)}"
             for id in members
-        )
+        ]
         parts.append(f"## {title}")
+        parts += ['<div class="figures">', *figures, "</div>"]
         parts += ['<div class="overview">', "\n".join(lines), "</div>"]
-        parts += ['<div class="figures">', figures, "</div>"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -215,8 +186,8 @@ def write(kept_folder: Path, generated: Path) -> None:
     known = experiments()
     for id, entry in kept.items():
         figure = folder / f"{id}.svg"
-        source = kept_folder / f"{id}.json"
-        if not figure.exists() or figure.stat().st_mtime < source.stat().st_mtime:
+        sources = (kept_folder / f"{id}.json", Path(plots.__file__))
+        if not figure.exists() or figure.stat().st_mtime < max(each.stat().st_mtime for each in sources):
             plots.save(known[id], rows(entry), figure)
         _update(folder / f"{id}.md", page(entry, known[id]))
     for path in folder.iterdir():

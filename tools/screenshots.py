@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
+import evenbins
 from evenbins.study.commands.lab import listen
 from evenbins.study.lab.app import create_app
 
@@ -35,13 +37,16 @@ PAGES = {
     "tables": ("/tables", [".plot .line", "tr[aria-selected]", ".arrows .move"]),
     "rings": ("/rings", [".circle .server", ".plot .outline"]),
     "routing": ("/routing", [".share"]),
-    "papers": ("/papers?id=kirsch-table5.2", [".facts", ".paperfigure.drawn"]),
+    "dedup": ("/dedup", [".plot .line", "tr.chosen", "text=Measured on this machine"]),
+    "inspect": ("/inspect", [".drop", "text=Planned beside measured"]),
+    "papers": ("/papers", [".facts", ".paperfigure.drawn"]),
 }
 WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}
 # (page, width, theme): shown in the documentation.
 KEPT = {
     ("filters", "wide", "light"), ("filters", "wide", "dark"), ("filters", "phone", "light"),
     ("tables", "wide", "light"), ("rings", "wide", "light"), ("papers", "wide", "light"),
+    ("dedup", "wide", "light"), ("inspect", "wide", "light"),
 }  # fmt: skip
 TOP = {"papers": 1360}  # pixels of a wide page that are kept, if not 1000
 SETTLED = "main .progress:visible"
@@ -93,6 +98,8 @@ def take(browser: Browser, address: str, name: str, width: str, theme: str, *, k
     page = context.new_page()
     page.set_default_timeout(LONGEST_WAIT)
     page.goto(address + path)
+    if name == "inspect":
+        page.set_input_files("input[type=file]", an_inspected_file())
     for selector in needed:
         page.wait_for_selector(selector)
     settle(page)
@@ -109,6 +116,15 @@ def take(browser: Browser, address: str, name: str, width: str, theme: str, *, k
         shrink(CHOSEN / file)
         print(CHOSEN / file, f"{(CHOSEN / file).stat().st_size / 1024:.0f} KiB")
     context.close()
+
+
+def an_inspected_file() -> Path:
+    """Build a filter; return its file."""
+    made = evenbins.BalancedBloomFilter(100_000, fpr=1e-4, policy="multilevel")
+    made.add_many(range(100_000))
+    path = Path(tempfile.gettempdir()) / "keys.evb"
+    made.save(path)
+    return path
 
 
 def first_picture(browser: Browser, address: str, name: str, rounds: int = 7) -> None:

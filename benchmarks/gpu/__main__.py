@@ -156,9 +156,7 @@ def fingerprints(n: int) -> None:
     for name, first in (("hits", 0), ("misses", 1 << 40)):
         keys = keys_from(first, n)
         raw = rate(
-            partial(
-                launch_per_key, bare, n, (*arguments, keys, np.uint64(0), made._hash, np.uint64(n), out)
-            ),
+            partial(launch_per_key, bare, n, (*arguments, keys, np.uint64(0), made._hash, np.uint64(n), out)),
             n,
         )
         found = rate(partial(made.contains_many, keys), n)
@@ -176,7 +174,7 @@ def fingerprints(n: int) -> None:
     row(
         f"build, fingerprints, empty filter, {n:,} keys",
         "",
-        f"{rate(lambda: cuda.build(plan, keys), n, 3):.2f}",
+        f"{rate(partial(cuda.build, plan, keys), n, 3):.2f}",
     )
 
 
@@ -185,7 +183,7 @@ def balanced(n: int) -> None:
     for policy in ("fill", "multilevel"):
         plan = plan_balanced(2 * n, bits_per_key=24, policy=policy)
         keys = keys_from(0, n)
-        found = rate(lambda plan=plan, keys=keys: cuda.build(plan, keys), n, 3)
+        found = rate(partial(cuda.build, plan, keys), n, 3)
         row(f"build, balanced, {policy}, half full, {n:,} keys", "", f"{found:.2f}")
 
 

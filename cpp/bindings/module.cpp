@@ -233,6 +233,7 @@ NB_MODULE(_core, m) {
   bind_tables(m);
   bind_chained(m);
   bind_rings(m);
+  bind_routing(m);
   bind_summaries(m);
   bind_paged(m);
   bind_sharding(m);

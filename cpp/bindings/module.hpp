@@ -13,6 +13,7 @@ void bind_hyperloglog(nanobind::module_& m);
 void bind_tables(nanobind::module_& m);
 void bind_chained(nanobind::module_& m);
 void bind_rings(nanobind::module_& m);
+void bind_routing(nanobind::module_& m);
 void bind_summaries(nanobind::module_& m);
 void bind_paged(nanobind::module_& m);
 void bind_sharding(nanobind::module_& m);

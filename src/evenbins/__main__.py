@@ -1,6 +1,6 @@
 """`python -m evenbins`: the command line."""
 
-from evenbins.cli import main
+from evenbins._command import main
 
 if __name__ == "__main__":
     main()

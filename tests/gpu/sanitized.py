@@ -32,24 +32,24 @@ def main() -> None:
             assert np.array_equal(g.add_new_many(cupy.asarray(keys)).get(), h.add_new_many(keys))
             assert np.array_equal(g.contains_many(cupy.asarray(keys)).get(), h.contains_many(keys))
             assert g.to_host() == h
-    for f in (
+    for other in (
         FingerprintFilter(9500, fpr=1e-3, semantics="set"),
         FingerprintFilter(9500, fpr=0.1, semantics="set"),
         BalancedBloomFilter(9500, bits_per_key=20, policy="fill"),
         BalancedBloomFilter(9500, bits_per_key=24, policy="single"),
     ):
-        g, h = cuda.to_device(f), f.copy()
+        made, same = cuda.to_device(other), other.copy()
         for part in (keys[:777], keys):
-            assert np.array_equal(g.add_new_many(cupy.asarray(part)).get(), h.add_new_many(part))
-        assert np.array_equal(g.contains_many(cupy.asarray(keys)).get(), h.contains_many(keys))
-        assert g.to_host().to_bytes() == h.to_bytes()
-        assert g.stats() == h.stats()
+            assert np.array_equal(made.add_new_many(cupy.asarray(part)).get(), same.add_new_many(part))
+        assert np.array_equal(made.contains_many(cupy.asarray(keys)).get(), same.contains_many(keys))
+        assert made.to_host().to_bytes() == same.to_bytes()
+        assert made.stats() == same.stats()
     s = CountMinSketch(1e-2, 1e-3)
-    g = cuda.to_device(s)
-    g.add_many(cupy.asarray(keys), keys)
+    sketch = cuda.to_device(s)
+    sketch.add_many(cupy.asarray(keys), keys)
     s.add_many(keys, keys)
-    assert np.array_equal(g.count_many(cupy.asarray(keys)).get(), s.count_many(keys))
-    assert g.to_host() == s
+    assert np.array_equal(sketch.count_many(cupy.asarray(keys)).get(), s.count_many(keys))
+    assert sketch.to_host() == s
     print("every kernel gave the bytes of the CPU")
 
 

@@ -303,7 +303,10 @@ def test_fingerprints_of_strings_tensors_and_unions() -> None:
     other.add_many(np.arange(30_000))
     answers = h.add_new_many(torch.arange(29_990, 30_010, device="cuda").reshape(2, 10))
     assert isinstance(answers, torch.Tensor)
-    assert answers.cpu().numpy().tolist() == other.add_new_many(np.arange(29_990, 30_010).reshape(2, 10)).tolist()
+    assert (
+        answers.cpu().numpy().tolist()
+        == other.add_new_many(np.arange(29_990, 30_010).reshape(2, 10)).tolist()
+    )
     g |= h
     f |= other
     assert g.to_host().to_bytes() == f.to_bytes()

@@ -10,15 +10,20 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+import evenbins
+from evenbins.cli import _spill
 from evenbins.design.filters import Request, designs_for
+from evenbins.errors import FormatError
 from evenbins.filters import plan_blocked
-from evenbins.study.lab import filters, papers
-from evenbins.study.lab.app import create_app, endpoints
+from evenbins.study.lab import dedup, docs, filters, inspect, papers
+from evenbins.study.lab.app import PAGES, STATIC, create_app, endpoints
 from evenbins.study.lab.jobs import Cancelled, Jobs
 from evenbins.study.lab.parameters import Choice, Endpoint, Flag, Number, Text
 from evenbins.study.lab.security import HEADERS
@@ -38,7 +43,7 @@ def client() -> Iterator[TestClient]:
 def ask(client: TestClient, path: str, query: str = "") -> Any:
     endpoint = ENDPOINTS[path]
     url = endpoint.url + (f"?{query}" if query else "")
-    return client.post(url, headers=OURS) if endpoint.job else client.get(url)
+    return client.post(url, headers=OURS) if endpoint.method == "POST" else client.get(url)
 
 
 def finish(client: TestClient, started: Any) -> dict[str, Any]:
@@ -73,7 +78,7 @@ def test_wrong_values_are_refused_in_words(client: TestClient, path: str, parame
         wrong = [each for each in wrong if len(each) > parameter.longest or "\x00" in each]
     for text in wrong:
         endpoint = ENDPOINTS[path]
-        answer = (client.post if endpoint.job else client.get)(
+        answer = (client.post if endpoint.method == "POST" else client.get)(
             endpoint.url, params={parameter.name: text}, headers=OURS
         )
         assert answer.status_code == 400, (text, answer.text)
@@ -95,7 +100,7 @@ def test_unknown_and_repeated_parameters_are_refused(client: TestClient, path: s
         assert "once" in answer.json()["error"] or "must be" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("path", [path for path, each in ENDPOINTS.items() if not each.job])
+@pytest.mark.parametrize("path", [path for path, each in ENDPOINTS.items() if each.method == "GET"])
 def test_defaults_are_answered(client: TestClient, path: str) -> None:
     if path == "papers/figure" or any(each.required for each in ENDPOINTS[path].parameters):
         return  # needs something before: has a test of its own
@@ -291,7 +296,7 @@ def test_the_description_is_complete(client: TestClient) -> None:
     told = client.get("/api/openapi.json").json()
     assert told["openapi"].startswith("3.1")
     for each in endpoints():
-        operation = told["paths"][each.url]["post" if each.job else "get"]
+        operation = told["paths"][each.url][each.method.lower()]
         assert operation["summary"]
         listed = {one["name"]: one for one in operation["parameters"] if one["in"] == "query"}
         assert set(listed) == {one.name for one in each.parameters}
@@ -412,3 +417,96 @@ def test_the_papers_texts_run(client: TestClient) -> None:
     assert len(names["result"].rows) == len(found["rows"])
     assert found["command"] == "evenbins reproduce kirsch-table4.1 --seed 9 --quick"
     assert papers.NEAR > papers.CLOSE
+
+
+# --- files that are inspected ------------------------------------------------------------------------------
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_a_damaged_file_gives_the_librarys_message_and_no_path(client: TestClient) -> None:
+    for path in sorted((GOLDEN / "damaged").glob("*.evenbins"))[::8]:
+        answer = client.post(
+            "/api/inspect/file", params={"name": path.name}, content=path.read_bytes(), headers=OURS
+        )
+        assert answer.status_code == 400
+        message = answer.json()["error"]
+        assert message.startswith(f"{path.name}: ")
+        if path.stat().st_size:
+            with pytest.raises(FormatError) as raised:
+                evenbins.open(path, verify=True)
+            assert message == str(raised.value).replace(str(path), path.name)
+        assert "/tmp" not in message
+
+
+def test_a_seed_is_not_shown_and_files_need_our_header(client: TestClient) -> None:
+    data = (GOLDEN / "standard-seed.evenbins").read_bytes()
+    found = client.post("/api/inspect/file", content=data, headers=OURS)
+    assert dict(found.json()["facts"])["seed"] == "set (evenbins inspect --show-seed prints it)"
+    assert str(evenbins.load(GOLDEN / "standard-seed.evenbins").seed) not in found.text
+    assert client.post("/api/inspect/file", content=data).status_code == 403
+
+
+def test_a_file_that_is_too_large_is_refused_with_or_without_its_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    sizes: list[int] = []
+    endpoint = Endpoint(
+        "inspect/file", lambda file: sizes.append(file.stat().st_size), upload=1000, summary="A file."
+    )
+    with TestClient(create_app(pages=[endpoint]), base_url=BASE) as client:
+        for content in (b"x" * 1001, iter([b"x" * 600, b"x" * 600])):
+            answer = client.post("/api/inspect/file", content=content, headers=OURS)
+            assert answer.status_code == 413
+            assert "evenbins inspect FILE" in answer.json()["error"]
+        assert client.post("/api/inspect/file", content=b"x" * 1000, headers=OURS).status_code == 200
+    assert sizes == [1000]
+    assert list(tmp_path.iterdir()) == []  # nothing is left
+    assert "const MOST = 2 ** 28;" in (STATIC / "inspect.js").read_text()
+    assert inspect.MOST_BYTES == 2**28
+
+
+# --- deduplication -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("design", ["filter", "growing", "exact"])
+def test_a_deduplicator_has_the_predicted_size_and_errors(client: TestClient, design: str) -> None:
+    """With 70,000 keys, so that a second stage grows; errors to 5 %, since rates of real filters vary."""
+    keys = 70_000
+    found = ask(client, "dedup/sizes", f"keys={keys}&fpr=1e-3&design={design}").json()
+    predicted = {each["name"]: each for each in found["designs"]}[design]
+    names: dict[str, Any] = {"print": lambda *_: None}
+    exec(found["python"], names)
+    real = names["seen"]
+    real.clear()
+    real.keep(np.arange(keys))
+    assert predicted["nbytes"] == real.nbytes
+    assert predicted["wrong"] == pytest.approx(real.stats().expected_wrong, rel=0.05)
+    assert found["command"].startswith(("evenbins dedup", "cat rows.jsonl | evenbins dedup"))
+
+
+def test_designs_that_cannot_be_say_why_and_the_disk_has_room(client: TestClient) -> None:
+    found = ask(client, "dedup/sizes", "keys=1e11&memory=1e9").json()
+    assert found["chosen"] == "disk"
+    assert "--memory 953M" in found["command"]
+    problems = {each["name"]: each["problem"] for each in found["designs"]}
+    assert "64-bit digests" in problems["filter"]
+    assert "has room for at most 1072234496 keys" in problems["growing"]
+    assert dedup.DISK_BYTES == _spill._DIGEST_BYTES + 1
+    assert "every key has a row" in ask(client, "dedup/sizes", "keys=10&rows=5").json()["error"]
+    told = finish(client, ask(client, "dedup/time", "keys=1e11&design=growing"))
+    assert "at most 1072234496 keys" in told["error"]
+
+
+# --- documentation -----------------------------------------------------------------------------------------
+
+
+def test_every_page_has_its_documentation(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for page in (*PAGES, "lab"):
+        assert (docs.FOLDER / f"{docs.PAGES[page]}.md").is_file()
+        assert client.get(f"/docs/{page}").status_code in (200, 307)
+    assert client.get("/docs/nosuch").status_code == 404
+    assert client.get("/docs/built/%2e%2e/%2e%2e/index.md").status_code == 404
+    monkeypatch.setattr(docs, "_published", lambda: "https://docs.example")
+    assert client.get("/docs/rings").headers["location"] == "https://docs.example/rings.html"

@@ -35,8 +35,8 @@ def test_an_experiment_is_found_run_and_drawn(page: Any) -> None:
         .input_value()
         .startswith("evenbins reproduce kirsch-table4.2")
     )
-    page.go_back()  # to the first one
-    page.wait_for_selector("h2:has-text('Expected keys in the sub-tables')")
+    page.go_back()  # to the first one, which is Figure 6
+    page.wait_for_selector("h2:has-text('Real filters of 1024 blocks')")
 
 
 def test_seed_and_choice_are_the_address(page: Any) -> None:

@@ -114,6 +114,8 @@ def test_designs_are_those_of_design_table() -> None:
     assert seen[-1] == (seen[0][1] - 1, seen[0][1])
     same = design.table(10**5, overflow=0.002, levels=3, deletions=True).to_dict()["designs"]
     assert isinstance(same, list)
+    times = [row.pop(name) for row in found["rows"] for name in ("ns", "miss_ns")]
+    assert all(0.1 < each < 1e5 for each in times)
     assert found["rows"] == [{name: each[name] for name in found["rows"][0]} for each in same]
     six = designs(
         keys=10**5, overflow=0.01, levels=6, deletions=True, slots="1", progress=lambda *_: None

@@ -56,12 +56,14 @@ def names(wheel: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that has the wheel and its dependencies, and nothing else."""
+    """The programs of an environment that has the wheel and its dependencies, and nothing else: NumPy."""
     folder = tmp_path_factory.mktemp("empty")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     programs = folder / "venv/bin"
     pip = (sys.executable, "-m", "pip", "--python", programs / "python")
     run(*pip, "install", "--quiet", "--no-compile", wheel, cwd=folder)
+    listed = run(*pip, "list", "--format", "freeze", cwd=folder)
+    assert set(re.findall(r"^([\w-]+)==", listed, re.MULTILINE)) == {"evenbins", "numpy"}
     return programs
 
 
@@ -107,14 +109,20 @@ def test_the_readmes_example_runs_in_an_empty_environment(installed: Path, tmp_p
     run(installed / "python", "example.py", cwd=tmp_path)
 
 
-def test_the_command_runs_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:
-    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert version is not None
-    assert version[1] in run(installed / "evenbins", "--version", cwd=tmp_path)
-
-
 def test_the_installed_package_needs_no_checkout(installed: Path, tmp_path: Path) -> None:
     script = "import evenbins, sys; print(evenbins.__file__); print(evenbins.kernel() in evenbins.kernels())"
     file, works = run(installed / "python", "-c", script, cwd=tmp_path).split()
     assert Path(file).is_relative_to(installed.parent)
     assert works == "True"
+
+
+def test_the_command_runs_with_its_extra(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    """The last test of the file: it installs the extra into the environment of the others."""
+    bare = subprocess.run([installed / "evenbins", "--version"], capture_output=True, text=True, check=False)
+    assert bare.returncode == 2
+    assert bare.stderr.endswith("pip install 'evenbins[cli]'\n")
+    pip = (sys.executable, "-m", "pip", "--python", installed / "python")
+    run(*pip, "install", "--quiet", "--no-compile", f"{wheel}[cli]", cwd=tmp_path)
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert version[1] in run(installed / "evenbins", "--version", cwd=tmp_path)

@@ -27,8 +27,8 @@ from evenbins import (
     OverfilledWarning,
 )
 from evenbins.filters.blocked import plan_blocked
-from evenbins.study.hashing import plan_scheme
 from evenbins.structure import that_can
+from evenbins.study.hashing import plan_scheme
 from evenbins.theory.cores import BalancedCore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,16 +231,17 @@ def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
 def test_balanced_filters_are_filled_level_by_level(
     cuda: Any, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every key finds a block or a place on the list, the digest 0 too; then more keys than there is room for."""
+    """Every key finds a block or a place on the list, the digest 0 too; then there are too many keys."""
     from evenbins.cuda import balanced
 
     on_host: list[int] = []
     by_host = balanced.DeviceBalancedFilter._add_on_host
-    monkeypatch.setattr(
-        balanced.DeviceBalancedFilter,
-        "_add_on_host",
-        lambda self, digests: (on_host.append(digests.size), by_host(self, digests))[1],
-    )
+
+    def noted(self: Any, digests: Any) -> Any:
+        on_host.append(digests.size)
+        return by_host(self, digests)
+
+    monkeypatch.setattr(balanced.DeviceBalancedFilter, "_add_on_host", noted)
     monkeypatch.setattr(balanced, "_BATCH", 2000)
     f = BalancedBloomFilter(6000, bits_per_key=20 if policy == "fill" else 24, policy=policy, seed=1)
     if policy == "multilevel":
@@ -253,7 +254,9 @@ def test_balanced_filters_are_filled_level_by_level(
         assert g.to_host().to_bytes() == f.to_bytes()
     if policy != "fill":
         same = np.zeros(30, np.uint64)
-        digests = np.arange(24, dtype=np.uint64)  # all of one block, which is soon full: the others are listed
+        digests = np.arange(
+            24, dtype=np.uint64
+        )  # all of one block, which is soon full: the others are listed
         for piece in (digests, same, digests + np.uint64(5)):
             assert np.array_equal(
                 g.add_new_many(on_gpu(piece), digests=True), f.add_new_many(piece, digests=True)
@@ -273,7 +276,7 @@ def test_balanced_filters_are_filled_level_by_level(
 @pytest.mark.parametrize("fpr", [0.1, 1e-3, 1e-6])
 @pytest.mark.parametrize("semantics", ["multiset", "set"])
 def test_fingerprint_filters(cuda: Any, fpr: float, semantics: str) -> None:
-    """Every level and the overflow list: one call into an empty filter, one into a full one, one from the host."""
+    """Every level and the overflow list; calls into an empty filter, into a full one, from the host."""
 
     def new() -> FingerprintFilter:
         return FingerprintFilter(4000, fpr=fpr, semantics=semantics, seed=3)
@@ -434,7 +437,9 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
         copy, before = cuda.to_device(other), other.to_bytes()
         with monkeypatch.context() as patched:
             patched.setattr(fake_cupy.Kernel, "__call__", fails)
-            with pytest.raises(cuda.DeviceError, match="adding keys failed on the GPU, and the filter on the host"):
+            with pytest.raises(
+                cuda.DeviceError, match="adding keys failed on the GPU, and the filter on the host"
+            ):
                 copy.add_many(on_gpu(numbers(3)))
             assert other.to_bytes() == before
     with monkeypatch.context() as patched:

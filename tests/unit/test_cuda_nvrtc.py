@@ -74,7 +74,6 @@ def test_kernels_compile(architecture: str) -> None:
         "add_new_regions<8",
         "standard_new_claim",
         "fill_lines<1>",
-        "fingerprint_count<0",
     )
     for text in TEXTS:
         names = [name for name in NAMES if home_of(name) == text]

@@ -117,10 +117,13 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
     "tools/check_odr.py": None,  # compiles everything
     "tools/compare_sorted.py": {"KEYS": 10_000, "ASKED": 1_000, "ROUNDS": 1},
+    "tools/cucollections_rates.py": "",
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
+    "tools/instructions.py": None,  # valgrind; tests/packaging/test_release.py calls its paths
     "tools/kill_study.py": "--kills 1 --servers 2 --threads 2",
     "tools/lookup_times.py": {"BATCH": 1 << 10, "ROUNDS": 1, "BATCHES": 2, "MOST_KEYS": 2000},
     "tools/mapped_study.py": "--megabytes 4 --rounds 1",
+    "tools/prefix_speed.py": "--cache-blocks 500 --rounds 1",
     "tools/redis_add_new.py": "--keys 300",
     "tools/redis_round_trips.py": "--sample 1000",
     "tools/router_hostile.py": "--seconds 0.3 --at-once 10",

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from evenbins.study.papers import Row, experiments, row, run
+from evenbins.study.papers import Row, experiments, plots, row, run
+from evenbins.study.papers import table as tables
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -94,7 +95,7 @@ def test_the_context_that_listens_hears_the_number_of_trials() -> None:
     ],
 )
 def test_a_number_is_compared_as_it_is_printed(ours: float, paper: float | None, said: str) -> None:
-    assert gallery_pages.verdict(row("x", ours, paper=paper)) == said
+    assert tables.verdict(row("x", ours, paper=paper)) == said
 
 
 def test_a_page_shows_numbers_notes_and_the_command(kept: dict[str, dict[str, Any]]) -> None:
@@ -154,7 +155,7 @@ def test_pages_and_figures_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [gallery_pages, make_gallery, pictures.canvas], ids=lambda each: each.__name__
+    "module", [make_gallery, pictures.canvas, plots, tables], ids=lambda each: each.__name__
 )
 def test_the_examples_of_the_tools_work(module: ModuleType) -> None:
     failed, tried = doctest.testmod(module)

@@ -481,8 +481,19 @@ def test_the_table_shows_paper_ours_and_difference() -> None:
     head = next(line for line in out.splitlines() if line.startswith("where"))
     assert head.split() == ["where", "quantity", "paper", "ours", "difference"]
     misprint = next(line for line in out.splitlines() if "sequential, reads 1.1 " in line)
-    assert misprint.split()[-6:] == ["overflow", "0.01", "0.005874", "-41.3", "%", "(1)"]
+    assert misprint.split()[-7:] == ["overflow", "0.01", "0.005874", "-41.3", "%", "=", "(1)"]
     assert "(1) section 8" in out
+
+
+def test_the_paper_s_rows_are_printed_or_all() -> None:
+    """Rows without a number of the paper come with --rows all, and if the paper has no number at all."""
+    short, full = (run("reproduce", "kanizo-fig4a", *more)[1] for more in ((), ("--rows", "all")))
+    numbers = "Numbers of the paper: 2; 2 as printed (=)."
+    assert f"{numbers} 48 more rows have none: --rows all.\n" in short
+    assert f"{numbers}\n" in full
+    assert full.count(" overflow ") == 51  # one in the title
+    assert short.count(" overflow ") == 3
+    assert "reads 1.2" in run("reproduce", "kanizo-fig2")[1]  # no number in the text: all rows
 
 
 @pytest.mark.parametrize(

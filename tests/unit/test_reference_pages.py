@@ -1,13 +1,21 @@
-"""The reference is complete: docs/api.md has every public name, docs/format.md every kind of file."""
+"""The reference is complete.
+
+docs/api.md has every public name, docs/costs.toml the cost of every method, docs/format.md every kind.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import api_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODULES = [
@@ -80,6 +88,34 @@ def test_no_entry_stands_twice() -> None:
     found, _ = documented()
     twice = [each for each in found if sum(other is each for other in found) > 1]
     assert not twice
+
+
+def test_every_class_has_a_page_and_every_name_a_link() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    pages, index = api_pages.pages(text), api_pages.index(text)
+    found, _ = documented()
+    classes = [each for each in found if isinstance(each, type) and not issubclass(each, BaseException)]
+    assert len([name for name in pages if name[0].isupper() or "." in name]) == len(classes)
+    for name in pages:
+        assert f"_generated/api/{name}\n" in index
+    assert "| `key in x` | O(1), 1 read |" in pages["BlockedBloomFilter"]
+    assert (
+        "{py:obj}`add_many <evenbins.BlockedBloomFilter.add_many>` | O(n) | Add many keys"
+        in pages["BlockedBloomFilter"]
+    )
+    assert ":members: add_many" in pages["BlockedBloomFilter"]
+
+
+@pytest.mark.parametrize("page", [name for name in api_pages.COSTS if name != "every"])
+def test_every_method_has_its_cost(page: str) -> None:
+    """In the sections of docs/costs.toml: no method without a cost, no cost without a method."""
+    module, _, name = f"evenbins.{page}".rpartition(".")
+    cls = getattr(import_module(module), name)
+    names = api_pages.methods(cls)
+    assert not {*api_pages.COSTS[page]} - {*names, "in"}
+    assert not [name for name in names if api_pages.cost(page, cls, name) is None], (
+        "docs/costs.toml lacks these"
+    )
 
 
 def test_every_kind_of_file_is_told() -> None:

@@ -1,4 +1,4 @@
-"""Pictures of docs/explain/filters.md."""
+"""Pictures of docs/filters.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of docs/explain/rings.md: real rings of forty servers."""
+"""Pictures of docs/rings.md: real rings of forty servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of docs/explain/sketches.md."""
+"""Pictures of docs/sketches.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of docs/explain/summaries.md."""
+"""Pictures of docs/summaries.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of docs/explain/tables.md."""
+"""Pictures of docs/tables.md."""
 
 from __future__ import annotations
 

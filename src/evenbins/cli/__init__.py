@@ -73,7 +73,7 @@ def commands() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit: the console script `evenbins`."""
+    """Run the command line and exit; the console script calls it through `evenbins._command`."""
     status = _run(args)
     if args is None and leaves_at_once():
         for stream in (sys.stdout, sys.stderr):
@@ -112,6 +112,8 @@ def _run(args: Sequence[str] | None) -> int:
         from evenbins._core import FormatError
 
         if isinstance(error, CompressedError):
+            return complain(str(error))
+        if isinstance(error, ImportError) and "pip install" in str(error):  # of `cluster.libraries`
             return complain(str(error))
         if isinstance(error, FormatError):
             return complain(f"{error}. Name a file that 'evenbins build' wrote, or build it again")

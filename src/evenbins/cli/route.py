@@ -38,8 +38,16 @@ __all__ = ["route"]
     "--load", type=click.Choice(("work", "requests")), default="work", show_default=True,
     help="Of prefix and score: bytes of prompts until the answer begins, or requests until it ends.",
 )  # fmt: skip
-@click.option("--epsilon", type=RATE, help="Excess in flight over a replica's share.  [default: 0.25]")
-@click.option("--limit", type=COUNT, help="Instead: requests in flight per replica, times its weight.")
+@click.option(
+    "--epsilon",
+    type=RATE,
+    help="How far a replica may exceed its fair share of requests in flight (0.25 = 25 %).  [default: 0.25]",
+)
+@click.option(
+    "--limit",
+    type=COUNT,
+    help="Maximum requests in flight per replica (times its weight); replaces --epsilon.",
+)
 @click.option("--wait", type=float, default=0.0, help="Seconds to wait for room before an answer of 503.")
 @click.option("--queue", type=COUNT, default=1000, show_default=True, help="May wait; others get 429.")
 @click.option("--seed", type=int, default=0, help="Of the ring: 0 to 2**64-1, equal for all routers.")

@@ -29,7 +29,7 @@ from evenbins.cluster.http_config import RouterConfig
 from evenbins.cluster.http_keys import RequestKey
 from evenbins.cluster.http_upstreams import Upstream
 from evenbins.rings import HashRing, Lease, NoNodesError, RingFullError
-from evenbins.routing.router import Choice, PrefixRouter
+from evenbins.routing.router import PrefixRouter
 
 __all__ = ["Place", "Pool", "QueueFullError"]
 
@@ -228,24 +228,12 @@ class Pool:
             serving = [name for name in serving if self.in_flight[name] < math.ceil(limit * weights[name])]
             if not serving:
                 return None
-        choice = self._route_among(self.prefix, serving, key)
+        hidden = set(self.prefix.names).difference(serving)
+        choice = self.prefix.route(key.blocks, key.work, avoid=hidden)
         self.jumps += counts and choice.reason == "load"
         done = self.prefix.done
         first_byte = None if self.config.load == "requests" else lambda: done(choice)
         return self._place(choice.node, choice.reason, choice.depth, first_byte, lambda: done(choice))
-
-    @staticmethod
-    def _route_among(prefix: PrefixRouter, serving: list[str], key: RequestKey) -> Choice:
-        """Route to one of these: the others are drained for the time of this decision."""
-        allowed = set(serving)
-        hidden = [name for name in prefix.names if name not in allowed]
-        for name in hidden:
-            prefix.drain(name)
-        try:
-            return prefix.route(key.blocks, key.work)
-        finally:
-            for name in hidden:
-                prefix.mark_up(name)
 
     def _place(
         self, name: str, reason: str, depth: int, work_done: Callable[[], object] | None,

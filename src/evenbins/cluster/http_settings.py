@@ -136,7 +136,9 @@ def settings_from(options: Mapping[str, Any]) -> Settings:
     weights: dict[str, float] = {}
     router["upstreams"] = _split(router.get("upstreams", ()), weights)
     router["pools"] = _pools(router.get("pools", {}), weights)
-    if isinstance(backoff := router.get("backoff"), dict):
+    if (backoff := router.get("backoff")) is not None:
+        if not isinstance(backoff, dict):
+            raise arguments.type_error("backoff", "a table", backoff, "Write [backoff]")
         unknown = set(backoff) - {field.name for field in dataclasses.fields(Backoff)}
         if unknown:
             raise arguments.unmet("backoff", f" has first, factor, most and jitter; got {min(unknown)!r}")

@@ -14,8 +14,8 @@ import numpy as np
 
 from evenbins.cuda.errors import DeviceError
 from evenbins.cuda.filters import DeviceFilter
-from evenbins.filters.base import BaseFilter
 from evenbins.filters.balanced import balanced_stats
+from evenbins.filters.base import BaseFilter
 from evenbins.filters.plan import FilterPlan, FilterStats
 from evenbins.theory.cores import BalancedCore, counter_bits
 
@@ -77,8 +77,8 @@ class DeviceBalancedFilter(DeviceFilter):
     def _require_levels(self) -> None:
         if self._plan.policy not in self._by_level:
             raise DeviceError(
-                f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one "
-                "after the other: add them there, and call to_device again"
+                f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in "
+                "one after the other: add them there, and call to_device again"
             )
 
     def __ior__(self, other: Self) -> Self:
@@ -110,7 +110,11 @@ class DeviceBalancedFilter(DeviceFilter):
             arguments = (piece.data, piece.more, self._hash, np.uint64(piece.n), digests)
             self._kernels.launch_per_key(kernel, piece.n, arguments)
             before = self._words.copy()
-            steps = self._add_by_level(digests)
+            try:
+                steps = self._add_by_level(digests)
+            except Exception:  # too little memory, for example
+                self._words = before
+                raise
             if steps is None:
                 self._words = before
                 steps = self._add_on_host(digests)
@@ -124,7 +128,8 @@ class DeviceBalancedFilter(DeviceFilter):
         """Add keys; return for each whether it was new. None, and the payload is of no use, if one spills."""
         cupy = self._cupy
         steps = cupy.zeros(digests.size, np.uint8)
-        alive, numbers = digests, None
+        alive = digests
+        numbers: Any = None
         for level, blocks in enumerate(self._numbers.blocks):
             here = self._add_level(level, blocks, alive)
             if numbers is None:
@@ -170,7 +175,16 @@ class DeviceBalancedFilter(DeviceFilter):
         starts = cupy.concatenate(
             [cupy.zeros(1, np.int64), cupy.flatnonzero(found[1:] != found[:-1]).astype(np.int64) + 1]
         )
-        arguments = (*self._shape(), np.uint32(level), digests, n, order, starts, np.uint64(starts.size), steps)
+        arguments = (
+            *self._shape(),
+            np.uint32(level),
+            digests,
+            n,
+            order,
+            starts,
+            np.uint64(starts.size),
+            steps,
+        )
         self._run(f"add_level<{self._template}>", starts.size, self._words, *arguments)
         return steps
 

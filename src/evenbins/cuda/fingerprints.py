@@ -1,8 +1,9 @@
 """Fingerprint filters in the memory of a GPU.
 
-Their bytes are a function of the multiset of fingerprints alone, so a call that adds keys makes all lines anew:
+Their bytes are a function of the multiset of fingerprints alone, so a call that adds keys makes all lines
+anew:
 
-    fingerprints of the filter + those of the keys ──sort──▶ level 1 ──sort──▶ level 2 ──▶ level 3 ──▶ the rest
+    fingerprints of the filter and of the keys ──sort──▶ level 1 ──sort──▶ level 2 ──▶ level 3 ──▶ the rest
 
 in new memory, which takes the place of the old one when everything fits. See cpp/cuda/fingerprint.cuh.
 """
@@ -80,8 +81,6 @@ class DeviceFingerprintFilter(DeviceFilter):
 
     def count_many(self, keys: object, *, digests: bool = False) -> Any:
         """Return how many copies of each key's fingerprint are in, as int64."""
-        if self._core.set:
-            return self.contains_many(keys, digests=digests).astype(np.int64)
         return self._answer(keys, digests, "counting keys", self._count, ordered=True, dtype=np.int64)
 
     def _measure(self) -> FingerprintStats:
@@ -217,7 +216,10 @@ class DeviceFingerprintFilter(DeviceFilter):
         return cupy.concatenate(found)
 
     def _rebuild(self, more: Any) -> None:
-        """Make all lines anew, with more fingerprints; FilterFullError, and nothing has changed, if too many."""
+        """Make all lines anew, with more fingerprints.
+
+        FilterFullError, and nothing has changed, if they are too many.
+        """
         cupy, core = self._cupy, self._core
         if more.size == 0:
             return

@@ -50,8 +50,8 @@ class DeviceSketch(OnDevice):
     def add_many(self, keys: object, weights: object = None, *, digests: bool = False) -> None:
         """Add keys, each once for each time that it comes; the bytes are those of the sketch on the host.
 
-        `weights` are those of `CountMinSketch.add_many`, or an array of integers in device memory. If the total
-        would overflow, or a weight is invalid, nothing is added.
+        `weights` are those of `CountMinSketch.add_many`, or an array of integers in device memory. If the
+        total would overflow, or a weight is invalid, nothing is added.
         """
         if self._plan.conservative:
             raise DeviceError(
@@ -78,7 +78,7 @@ class DeviceSketch(OnDevice):
                 total, updates = each * prepared.n, prepared.n if each else 0
             if int(self._words[-_STATE]) + total >= 1 << 64:
                 raise OverflowError(
-                    "the total of the weights would exceed 2**64 - 1, where counters end, and nothing was added"
+                    "the total of the weights would exceed 2**64 - 1, where counters end: nothing was added"
                 )
             if in_pieces and before is None:
                 before = self._words.copy()

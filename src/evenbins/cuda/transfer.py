@@ -48,6 +48,8 @@ def to_device(f: BaseFilter | CountMinSketch) -> DeviceFilter | DeviceSketch:
         kind = structure.kind_of_object(f)
     except StopIteration:
         raise _not_on_a_gpu(f"a {type(f).__name__}") from None
+    if isinstance(f, BaseFilter):
+        f._settle()  # one that is growing finishes its step, as when it is saved
     made: DeviceFilter | DeviceSketch = _class_of(kind, f.plan)(f.plan, f)
     return made
 
@@ -64,7 +66,8 @@ def _class_of(kind: structure.Kind, plan: Any) -> Any:
         raise _not_on_a_gpu(kind.title)
     if kind.name == "standard" and plan.hashing != "independent":
         raise TypeError(
-            f"a standard filter in device memory has independent hashing, not {plan.hashing!r}: build one with it"
+            f"a standard filter in device memory has independent hashing, not {plan.hashing!r}: build one "
+            "with it"
         )
     return CLASSES[kind.name]
 

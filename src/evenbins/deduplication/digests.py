@@ -30,8 +30,9 @@ from evenbins.deduplication.pieces import Marks, Mask, Words, add_in_pieces, cou
 from evenbins.deduplication.stages import Part
 from evenbins.tables.exact_sets import digest_words
 from evenbins.tables.multilevel import MultilevelTable
+from evenbins.tables.multilevel_plan import plan_multilevel
 
-__all__ = ["DigestSets"]
+__all__ = ["DigestSets", "predicted_sets"]
 
 _PARTS: Final = 64
 _FIRST = 1 << 12  # keys of the first set without a capacity
@@ -48,6 +49,19 @@ def _share(capacity: int) -> int:
     """Return the keys to plan a set for, if all have `capacity`."""
     mean = capacity / _PARTS
     return math.ceil(mean + 4.0 * math.sqrt(mean))
+
+
+def predicted_sets(keys: int) -> tuple[int, float]:
+    """Return the bytes of sets planned for so many keys, and how many new keys are expected to be dropped.
+
+    Examples
+    --------
+    >>> predicted_sets(10**6)
+    (16977728, 1.4693679385278594e-27)
+    """
+    parts = 1 if keys <= _ONE else _PARTS
+    plan = plan_multilevel(keys if parts == 1 else _share(keys), key_dtype="digest", value_dtype=None)
+    return parts * plan.nbytes, keys**2 / 2.0**129
 
 
 class DigestSets:

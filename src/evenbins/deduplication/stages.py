@@ -45,7 +45,7 @@ from evenbins.filters.balanced import BalancedBloomFilter
 from evenbins.hashing import digest_many
 from evenbins.theory.fpr import digest_floor
 
-__all__ = ["MOST_STAGES", "DeduplicatorFullError", "Part", "Stages"]
+__all__ = ["MOST_STAGES", "DeduplicatorFullError", "Part", "Stages", "predicted_stages"]
 
 MOST_STAGES: Final = 64
 """Stages of one Deduplicator, also after merges."""
@@ -103,6 +103,7 @@ def _planned_shape(rate: float) -> _Shape:
     return _Shape(1.0005 * plan.bits_per_key, plan.hashes, tuple(plan.thresholds), tuple(plan.shares))
 
 
+@lru_cache(256)
 def plan_stage(keys: int, rate: float, seed: int) -> BalancedPlan:
     """Plan a stage by the shape of its rate; by a search of its own if that does not reach the rate."""
     if not _is_possible(_SHAPE_KEYS, rate):
@@ -144,6 +145,69 @@ def most_keys(fpr: float, capacity: int | None) -> int:
     return total
 
 
+def predicted_stages(fpr: float, capacity: int | None, keys: int) -> tuple[int, float]:
+    """Return the bytes of all stages with so many keys, and how many new keys are expected to be dropped.
+
+    Raises
+    ------
+    ValueError
+        64-bit digests cannot keep this rate for so many keys.
+
+    Examples
+    --------
+    >>> nbytes, wrong = predicted_stages(1e-9, 10**8, 10**8)
+    >>> nbytes, 0 < wrong < 1e-9 * 10**8
+    (615495616, True)
+    """
+    most = most_keys(fpr, capacity)
+    if not most:
+        raise _rate_error(fpr, capacity)
+    if keys > most:
+        raise arguments.unmet(
+            "fpr",
+            f"={fpr!r} has room for at most {most} keys, and there are {keys}. Pass a capacity, a larger "
+            "fpr, or exact=True",
+        )
+    nbytes, wrong, number = 0, 0.0, 0
+    full: list[float] = []
+    while keys > 0:
+        goal = stage_goal(fpr, capacity, number)
+        assert goal is not None
+        plan = plan_stage(*goal, 0)
+        here = min(keys, goal[0])
+        nbytes, wrong = nbytes + plan.nbytes, wrong + here * _odds(_at_least_one(full))
+        before, first = 0, 0.0
+        marks = (math.ceil(share * goal[0]) for share in _MARKS)
+        for mark in (*(mark for mark in marks if mark < here), here):
+            last = plan.with_keys(mark).fpr
+            wrong += _errors_between(before, first, mark, last, plan.hashes)
+            before, first = mark, last
+        full.append(first)
+        keys, number = keys - here, number + 1
+    return nbytes, wrong
+
+
+def _rate_error(fpr: float, capacity: int | None) -> ValueError:
+    keys = 1 << _FIRST_BITS[0] if capacity is None else capacity
+    least = 1.001 * _ABOVE_FLOOR * digest_floor(keys) / (1.0 if capacity else _SHARE)
+    return arguments.unmet(
+        "fpr",
+        f" must be at least {least:.4g} for {keys} keys (64-bit digests); got {fpr!r}. Pass a larger "
+        "fpr, or exact=True",
+    )
+
+
+def _errors_between(before: int, first: float, now: int, last: float, hashes: int) -> float:
+    """Return the errors that keys `before` to `now` stand for, if the rate rises from `first` to `last`."""
+    first, last = _odds(first), _odds(last)
+    if now <= before or last <= 0.0:
+        return 0.0
+    if not before or first <= 0.0:
+        return last * now / (hashes + 1)  # at first it rises with this power
+    power = max(0.0, math.log(last / first) / math.log(now / before))
+    return (last * now - first * before) / (power + 1.0)
+
+
 class _Stage:
     """A filter, its number among the stages, the keys it has, and its rate when it was measured last."""
 
@@ -173,14 +237,7 @@ class _Stage:
 
     def errors_since(self, rate: float) -> float:
         """Return the errors that its keys since it was measured stand for, if its rate is `rate` now."""
-        before, now = self.measured_at, self.keys
-        first, last = _odds(self.rate), _odds(rate)
-        if now <= before or last <= 0.0:
-            return 0.0
-        if not before or first <= 0.0:
-            return last * now / (self.filter.plan.hashes + 1)  # at first it rises with this power
-        power = max(0.0, math.log(last / first) / math.log(now / before))
-        return (last * now - first * before) / (power + 1.0)
+        return _errors_between(self.measured_at, self.rate, self.keys, rate, self.filter.plan.hashes)
 
 
 class Stages:
@@ -197,13 +254,7 @@ class Stages:
         self.fpr, self.capacity, self.seed, self.wrong = fpr, capacity, seed, 0.0
         goal = stage_goal(fpr, capacity, 0)
         if goal is None:
-            keys = 1 << _FIRST_BITS[0] if capacity is None else capacity
-            least = 1.001 * _ABOVE_FLOOR * digest_floor(keys) / (1.0 if capacity else _SHARE)
-            raise arguments.unmet(
-                "fpr",
-                f" must be at least {least:.4g} for {keys} keys (64-bit digests); got {fpr!r}. Pass a larger "
-                "fpr, or exact=True",
-            )
+            raise _rate_error(fpr, capacity)
         self._stages: tuple[_Stage, ...] = (self._new_stage(0),)
 
     def _new_stage(self, number: int) -> _Stage:

@@ -91,9 +91,8 @@ class Designs(Sequence[D], Generic[D]):
             ).rstrip()
             for row in [head, *rows]
         ]
-        return "\n".join(
-            [self.caption(), *lines, "* on the Pareto front: no other is as good in all and better in one"]
-        )
+        stars = "* Pareto-optimal: no other design is at least as good everywhere and better somewhere"
+        return "\n".join([self.caption(), *lines, stars])
 
     __repr__ = __str__
 

@@ -277,4 +277,4 @@ def balanced_stats(
 ) -> BalancedStats:
     """Return the stats of a filter with these histograms of its tables (`_histograms`) and this state."""
     measured = measure(list(plan.core), histograms, state)._asdict()
-    return BalancedStats(**measured, nbytes=plan.nbytes, bits_per_key=8 * plan.nbytes / plan.keys)
+    return BalancedStats(**measured, **plan.sizes())

@@ -153,6 +153,5 @@ def blocked_stats(plan: FilterPlan, histogram: Sequence[int]) -> BlockedStats:
         miss_reads=1.0,
         fill=total / (blocks * block_bits),
         loads=(tuple(int(n) for n in loads),),
-        nbytes=plan.nbytes,
-        bits_per_key=8 * plan.nbytes / plan.keys,
+        **plan.sizes(),
     )

@@ -511,7 +511,6 @@ def fingerprint_stats(plan: FingerprintPlan, rows: Rows, distinct: int, in_rest:
         keys=copies,
         distinct=distinct,
         fpr=distinct / plan.core.shape.fingerprints,
-        nbytes=plan.nbytes,
-        bits_per_key=8 * plan.nbytes / plan.keys,
+        **plan.sizes(),
         **levels,
     )

@@ -14,7 +14,9 @@ from evenbins.theory.fingerprint_design import Shape
 __all__ = ["Rows", "level_rows", "measured_levels"]
 
 
-Rows = list[npt.NDArray[np.int64]]  # of each level: fingerprints in a line, runs that are not, lines with both
+Rows = list[
+    npt.NDArray[np.int64]
+]  # of each level: fingerprints in a line, runs that are not, lines with both
 
 
 def level_rows(filter_: _core.Filter) -> Rows:

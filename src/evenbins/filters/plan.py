@@ -105,6 +105,10 @@ class FilterPlan(ReprMixin):
     seed: int
     core: tuple[int, ...]
 
+    def sizes(self) -> dict[str, Any]:
+        """Return the sizes of a filter as its stats have them."""
+        return {"nbytes": self.nbytes, "bits_per_key": 8 * self.nbytes / self.keys}
+
     @classmethod
     def of_core(cls, policy: str, core: Sequence[int], keys: int, seed: int, hashing: str) -> Self:
         """Check the integers of a core, whose number is right, and predict a filter with them."""

@@ -169,6 +169,5 @@ def standard_stats(plan: FilterPlan, set_bits: int) -> FilterStats:
         reads=float(hashes),
         miss_reads=theory.standard_miss_reads(fill, hashes),
         fill=fill,
-        nbytes=plan.nbytes,
-        bits_per_key=8 * plan.nbytes / plan.keys,
+        **plan.sizes(),
     )

@@ -1,7 +1,6 @@
 """Requests to replicas that cache prefixes: each to one that holds much of its prompt and has time for it.
 
 router      PrefixRouter: policies, loads, nodes       blocks   prompts as chains of block numbers
-index       which node was sent which block
 """
 
 from typing import TYPE_CHECKING

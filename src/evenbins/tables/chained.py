@@ -425,7 +425,7 @@ def plan_chains(
     >>> round(plan_chains(1_000_000, policy="d-left", load=8).variance, 3)
     0.83
     """
-    from evenbins.theory import balance  # on demand: scipy
+    from evenbins.theory import balance  # on demand: a table that is loaded needs none of it
 
     keys = _checked_capacity(capacity)
     name = arguments.one_of("policy", policy, tuple(POLICIES), 'Leave it out for "multilevel"')

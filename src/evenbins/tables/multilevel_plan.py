@@ -380,7 +380,7 @@ def _alphas(
                     )
                 space = 1 / least_loaded.load_for(levels, slots, overflow, deletions)
         return [space / slots / levels] * levels
-    from evenbins.theory import optimise  # here: scipy takes longer than all other imports
+    from evenbins.theory import optimise  # on demand
 
     twin, _ = _equations(scheme, slots, deletions)
     if space is None:
@@ -403,7 +403,7 @@ def _predict(shape: TableCore, keys: int, deletions: bool) -> least_loaded.Behav
     _, own = _equations(shape.scheme, shape.slots, deletions)
     if not own:
         return None
-    from evenbins.theory import fluid  # here: scipy takes longer than all other imports
+    from evenbins.theory import fluid  # on demand
 
     shares = [each / keys for each in shape.buckets]
     found = (fluid.steady_state if deletions else fluid.solve)(shape.scheme, shares, shape.slots)

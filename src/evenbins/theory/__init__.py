@@ -17,6 +17,6 @@ _ON_DEMAND = frozenset(
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _ON_DEMAND:  # some need scipy
+    if name in _ON_DEMAND:
         return importlib.import_module(f"evenbins.theory.{name}")
     raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")

@@ -20,12 +20,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-
 from evenbins.theory.balance_arguments import checked_choices, checked_load, checked_overflow, checked_reads
 from evenbins.theory.bucket import Vector, best, hold
 from evenbins.theory.caching import cached, frozen
 from evenbins.theory.sequential_path import totals
+from evenbins.theory.special import root
 
 __all__ = [
     "Scheme", "best_multilevel", "best_sequential", "best_single", "least_sequential", "refused_fraction",
@@ -115,5 +114,5 @@ def least_sequential(reads: float, load: float, choices: int) -> tuple[int, floa
             high = middle
     coin = 1.0
     if surplus(low, 1.0) < 0.0:
-        coin = float(brentq(lambda p: surplus(low, p), 0.0, 1.0, xtol=1e-300, rtol=1e-15))
+        coin = root(lambda p: surplus(low, p), 0.0, 1.0)
     return low, coin, totals(low, coin, choices, top)[1] / load

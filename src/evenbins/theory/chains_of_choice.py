@@ -17,23 +17,31 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial import chebyshev
 
+from evenbins.theory import runge_kutta
 from evenbins.theory.chain_walk import Chains, Layout, assemble, quadrature, then
 
 __all__ = ["predict_least"]
 
 Vector = npt.NDArray[np.float64]
 
+_POINTS = 8  # of a polynomial that stands for a step
+
 
 class _Choice:
-    """The equations of the shortest of d chains; u[j, i]: fraction of table j's bins with i keys or more."""
+    """The equations of the shortest of d chains; u[j, i]: fraction of table j's bins with i keys or more.
+
+    A last axis of u is for several times; a state is u without the columns that never change, as a vector, or
+    such vectors as columns.
+    """
 
     def __init__(self, layout: Layout, keys: int) -> None:
         bins = sum(layout.bins)
         self.load = keys / bins
         self.choices = layout.choices
         self.shared = layout.policy == "least-loaded"
-        self.weight = np.array([[bins / each] for each in layout.bins])
+        self.weight = np.array([[[bins / each]] for each in layout.bins])
         self.tables = len(layout.bins)
         self.top = math.ceil(self.load) + 26  # above this no bin has grown: the tail is doubly exponential
 
@@ -50,52 +58,73 @@ class _Choice:
         rates: Vector = left * right * self.weight
         return rates
 
-    def grow(self, _: float, state: Vector) -> Vector:
+    def grow(self, state: Vector) -> Vector:
+        """Return the rates of a state's entries."""
         u = self.full(state)
         change: Vector = (self.rates(u) * (u[:, :-1] - u[:, 1:]))[:, :-1]  # into 1 ... top
-        return change.ravel()
+        return change.reshape(state.shape)
 
     def full(self, state: Vector) -> Vector:
         """Add the columns u_0 = 1 and u_(top+1) = 0."""
-        u = np.zeros((self.tables, self.top + 2))
+        inner = np.clip(state.reshape(self.tables, self.top, -1), 0.0, 1.0)
+        u = np.zeros((self.tables, self.top + 2, inner.shape[2]))
         u[:, 0] = 1.0
-        u[:, 1:-1] = np.clip(state.reshape(self.tables, self.top), 0.0, 1.0)
+        u[:, 1:-1] = inner
         return u
+
+
+class _Path:
+    """The states of an equation at every time from 0 to `end`: in each step a polynomial through eight."""
+
+    def __init__(self, rates: runge_kutta.Rates, start: Vector, end: float) -> None:
+        self.times, states = runge_kutta.path(rates, start, end, rtol=1e-9, atol=1e-13)
+        self.last = states[:, -1]
+        self.widths = np.diff(self.times)
+        points = chebyshev.chebpts1(_POINTS)
+        wanted = self.times[:-1, None] + self.widths[:, None] * (points + 1.0) / 2.0
+        found = runge_kutta.between(rates, self.times, states, wanted.ravel())
+        values = found.reshape(len(start), len(self.widths), _POINTS)
+        to_series = np.linalg.inv(chebyshev.chebvander(points, _POINTS - 1)).T
+        self.series = values @ to_series  # [entry, step, term]
+
+    def __call__(self, wanted: Vector) -> Vector:
+        """Return the states at some times, as columns."""
+        step = np.clip(np.searchsorted(self.times, wanted, side="right") - 1, 0, len(self.widths) - 1)
+        inside = 2.0 * (wanted - self.times[step]) / self.widths[step] - 1.0
+        terms = chebyshev.chebvander(inside, _POINTS - 1)
+        return np.asarray(np.einsum("etn,tn->et", self.series[:, step], terms))
 
 
 def predict_least(layout: Layout, keys: int) -> Chains:
     """Predict a table whose keys go to the shortest of their chains."""
-    from scipy.integrate import solve_ivp
-
     rule = _Choice(layout, keys)
     moments, weights = quadrature()
     times = moments * rule.load
-    start = np.zeros(rule.tables * rule.top)
-    forward = solve_ivp(
-        rule.grow, (0.0, rule.load), start, "DOP853", dense_output=True, rtol=1e-9, atol=1e-13
-    )
-    path = forward.sol
-    assert path is not None
-    end = rule.full(forward.y[:, -1])
-    # Backwards: mean and mean square of the final load of a bin that has l keys now, l = 0 ... top.
+    path = _Path(rule.grow, np.zeros(rule.tables * rule.top), rule.load)
+    end = rule.full(path.last)[:, :, 0]
+    # Backwards: mean and mean square of the final load of a bin that has l keys now, l = 0 ... top. The first
+    # entry of a state is the time since the end.
     final = np.broadcast_to(np.arange(rule.top + 1.0), (rule.tables, rule.top + 1))
-    last = np.stack([final, final**2])
+    last = np.concatenate([[0.0], final.ravel(), (final**2).ravel()])
 
-    def back(s: float, state: Vector) -> Vector:
-        rates = rule.rates(rule.full(path(rule.load - s)))[:, :-1]
-        value = state.reshape(2, rule.tables, rule.top + 1)
+    def back(state: Vector) -> Vector:
+        columns = state.reshape(len(state), -1)
+        rates = rule.rates(rule.full(path(rule.load - columns[0])))[:, :-1]
+        value = columns[1:].reshape(2, rule.tables, rule.top + 1, -1)
         change = np.zeros_like(value)
         change[:, :, :-1] = rates * np.diff(value, axis=2)
-        return change.ravel()
+        return np.concatenate([np.ones((1, columns.shape[1])), change.reshape(len(state) - 1, -1)]).reshape(
+            state.shape
+        )
 
-    backward = solve_ivp(
-        back, (0.0, rule.load), last.ravel(), "DOP853", (rule.load - times)[::-1], rtol=1e-9, atol=1e-8
-    )
-    values = backward.y.T[::-1].reshape(len(times), 2, rule.tables, rule.top + 1)
+    steps, states = runge_kutta.path(back, last, rule.load, rtol=1e-9, atol=1e-8)
+    backward = runge_kutta.between(back, steps, states, rule.load - times)
+    values = backward[1:].T.reshape(len(times), 2, rule.tables, rule.top + 1)
     found = np.zeros(3)
     reads = 0.0
-    for t, weight, value in zip(times.tolist(), weights.tolist(), values, strict=True):
-        time, read = _choose(rule, rule.full(path(t)), value)
+    fractions = np.moveaxis(rule.full(path(times)), 2, 0)
+    for u, weight, value in zip(fractions, weights.tolist(), values, strict=True):
+        time, read = _choose(rule, u, value)
         found = found + weight * time
         reads += weight * read
     tables = -np.diff(end, axis=1)

@@ -83,7 +83,7 @@ def _passed_on_exactly(keys: float, pages: int, slots: int) -> PassedOn:
 
 
 def _binomial(counts: Vector, trials: int, chance: float) -> Vector:
-    """P(X = count) for counts 0, 1, ...: products of ratios, in logarithms. scipy takes long to import."""
+    """P(X = count) for counts 0, 1, ...: products of ratios, in logarithms."""
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.log(np.maximum(trials - counts[:-1], 0.0) / counts[1:]) + math.log(chance / (1.0 - chance))
     return np.exp(trials * math.log1p(-chance) + np.concatenate([[0.0], np.cumsum(steps)]))

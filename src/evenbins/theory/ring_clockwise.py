@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from evenbins.theory.ring_laws import LawPart, RingLoads, chances, mixed_law
 from evenbins.theory.ring_limits import checked
+from evenbins.theory.special import root
 
 __all__ = ["clockwise_loads"]
 
@@ -48,9 +49,6 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     >>> round(clockwise_loads(10_000, 1000, 11, random_arcs=False).full, 3)
     0.66
     """
-    from scipy.linalg import solve
-    from scipy.optimize import brentq
-
     keys, nodes, limit = checked(keys=keys, nodes=nodes, limit=limit)
     mean = keys / nodes
     if keys == 0:
@@ -73,7 +71,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
         low /= 2.0
         if low < 1e-9:
             return None
-    decay = float(brentq(log_moment, low, high))
+    decay = root(log_moment, low, high, xtol=1e-12)
     waiting = math.ceil(21.0 / decay) + 2  # the queue is longer with a chance of 1e-9
     spread = mean * (1.0 + mean) if random_arcs else mean
     long = nodes >= _LONG_RING * spread / (limit - mean) ** 2 and waiting <= _MOST_WAITING
@@ -93,7 +91,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     if long:
         # full nodes after an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
         passing = _passing_matrix(own, limit, waiting)
-        further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
+        further = np.linalg.solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
         fallen = chances(2.0 * mean, 2, limit + waiting) if random_arcs else own
         first = np.convolve(queue[: waiting + 1], fallen)[limit : limit + waiting + 1]
         searches = 1.0 + float(first @ (1.0 + further))
@@ -102,23 +100,20 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
 
 def _passing_matrix(own: _Floats, limit: int, waiting: int) -> _Floats:
     """Return ``[w, y]``: P(A = limit + y - w), the chance that a full node lets y keys pass after w came."""
-    from scipy.linalg import toeplitz
-
     lower = np.zeros(waiting + 1)
     count = min(limit, waiting)
     lower[: count + 1] = own[limit - np.arange(count + 1)]
-    return np.asarray(toeplitz(lower, own[limit : limit + waiting + 1]))
+    diagonals = np.concatenate([lower[:0:-1], own[limit : limit + waiting + 1]])  # from the lower left one
+    return np.lib.stride_tricks.sliding_window_view(diagonals, waiting + 1)[::-1]
 
 
 def _queue(passing: _Floats) -> _Floats:
     """Return the stationary law of the queue: what remains of each row goes to 0."""
-    from scipy.linalg import solve
-
     chain = passing.copy()
     chain[:, 0] = 1.0 - chain[:, 1:].sum(axis=1)
     system = chain.T - np.eye(len(chain))
     system[0, :] = 1.0
     right = np.zeros(len(chain))
     right[0] = 1.0
-    queue = np.maximum(solve(system, right), 0.0)
+    queue = np.maximum(np.linalg.solve(system, right), 0.0)
     return np.asarray(queue / queue.sum())

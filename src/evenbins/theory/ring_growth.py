@@ -31,6 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from evenbins.theory.special import poisson, poisson_below
+
 __all__ = ["Grown", "grown_loads"]
 
 Floats = npt.NDArray[np.float64]
@@ -170,18 +172,16 @@ def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
 
 def _final(before: Grown, last: int, mean: float) -> Grown:
     """Return the loads below the last limit, after Poisson arrivals that fill no node."""
-    from scipy import special
-
     reach = int(12 * math.sqrt(mean) + 20)
     low = max(0, int(mean) - reach)
     count = int(mean) + reach + 1 - low
     step = -(-count // _MOST_BINS)
     if step == 1:
-        arrivals = _poisson(np.arange(low, low + count), mean)
+        arrivals = poisson(np.arange(low, low + count), mean)
         gaps = before.gaps
     else:
         edges = low + step * np.arange(-(-count // step) + 1.0)
-        arrivals = np.diff(np.where(edges > 0, special.pdtr(np.maximum(edges, 1.0) - 1.0, mean), 0.0))
+        arrivals = np.diff(poisson_below(edges, mean))
         nearest = (np.arange(before.gaps.size) + step // 2) // step
         gaps = np.bincount(nearest, weights=before.gaps).astype(np.float64)
     loads = np.convolve(gaps[::-1], arrivals)  # entry i: load limit - (gaps.size - 1) * step + low + i * step
@@ -193,16 +193,10 @@ def _final(before: Grown, last: int, mean: float) -> Grown:
 def _fill_gaps(gaps: Floats, time: float) -> Floats:
     """Return the gaps after Poisson(time) keys for each node that is not full."""
     most = int(time + 12 * math.sqrt(time) + 20)
-    arrivals = _poisson(np.arange(most + 1), time)
+    arrivals = poisson(np.arange(most + 1), time)
     after = np.convolve(gaps[::-1], arrivals)[: gaps.size][::-1]
     after[0] = max(0.0, 1.0 - float(after[1:].sum()))
     return after
-
-
-def _poisson(number: npt.NDArray[np.int64], mean: float) -> Floats:
-    from scipy import special  # here, because `import evenbins` must be quick
-
-    return np.asarray(np.exp(special.xlogy(number, mean) - mean - special.gammaln(number + 1)))
 
 
 def _trim(gaps: Floats) -> Floats:

@@ -41,6 +41,7 @@ from evenbins.theory.ring_limits import (
     checked_weights,
     rate_units,
 )
+from evenbins.theory.special import beta_below, log_factorial, poisson, poisson_below, root
 
 __all__ = [
     "LawPart", "RingLoads", "chance_below", "chances", "groups_of", "growing_loads", "jump_loads",
@@ -82,26 +83,20 @@ class RingLoads:
 
 def chances(mean: float, copies: int | None, most: int) -> _Floats:
     """Return P(X = 0 ... most) of the throws at a node: Poisson, or negative binomial for random arcs."""
-    from scipy.special import gammaln
-
     i = np.arange(most + 1.0)
-    if mean <= 0.0:
-        return np.where(i == 0, 1.0, 0.0)
-    if copies is None:
-        return np.asarray(np.exp(i * math.log(mean) - mean - gammaln(i + 1)))
+    if copies is None or mean <= 0.0:
+        return poisson(i, max(mean, 0.0))
     p = copies / (copies + mean)
-    log = gammaln(i + copies) - gammaln(i + 1) - gammaln(copies) + copies * math.log(p)
+    log = log_factorial(i + copies - 1) - log_factorial(i) - log_factorial(copies - 1) + copies * math.log(p)
     return np.asarray(np.exp(log + i * math.log1p(-p)))
 
 
 def chance_below(mean: Any, copies: Any, limit: Any) -> Any:
     """Return P(X < limit); numbers or arrays."""
-    from scipy.special import betainc, pdtr
-
     if copies is None:
-        return np.where(np.asarray(limit) >= 1, pdtr(np.maximum(limit, 1) - 1.0, mean), 0.0)
+        return poisson_below(limit, mean)
     return np.where(
-        np.asarray(limit) >= 1, betainc(copies, np.maximum(limit, 1), copies / (copies + mean)), 0.0
+        np.asarray(limit) >= 1, beta_below(copies, np.maximum(limit, 1), copies / (copies + mean)), 0.0
     )
 
 
@@ -151,8 +146,6 @@ def _relative_weights(nodes: int, weights: Sequence[float]) -> list[float]:
 
 def _loads_after_throws(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
     """Return the loads of thrown keys, the clock stopped when their means sum to `keys`."""
-    from scipy.optimize import brentq
-
     room = sum(each.count * each.limit for each in groups)
     if room < keys:
         raise ValueError(
@@ -177,7 +170,7 @@ def _loads_after_throws(keys: int, nodes: int, groups: Sequence[_Group]) -> Ring
         high *= 2.0
         if high > 1e12 * (keys / nodes + 1.0):  # the last keys of a ring with no room to spare
             break
-    clock = high if short(high) < 0.0 else float(brentq(short, 0.0, high, xtol=1e-12, rtol=1e-13))
+    clock = high if short(high) < 0.0 else root(short, 0.0, high, xtol=1e-12, rtol=1e-13)
     full, open_share = 0.0, 0.0
     laws: list[LawPart] = []
     for each in groups:

@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 from numpy.polynomial import legendre
-from scipy.special import gammainc
 
 from evenbins.theory.bucket import Vector, dot, log_not
+from evenbins.theory.special import poisson, poisson_at_least
 
 __all__ = ["Path", "totals"]
 
@@ -37,7 +37,7 @@ def _at_threshold(points: Vector, threshold: int, coin: float) -> Vector:
     with np.errstate(under="ignore", divide="ignore"):
         if not small.all():
             shift = -coin * points[~small] - h * log_not(coin)
-            result[~small] = np.exp(shift) * gammainc(h, x[~small])
+            result[~small] = np.exp(shift) * poisson_at_least(h, x[~small])
         if small.any():
             u, ratio = points[small], x[small]
             total = np.ones_like(u)
@@ -47,23 +47,13 @@ def _at_threshold(points: Vector, threshold: int, coin: float) -> Vector:
                 n += 1.0
                 term = term * ratio / n
                 total += term
-            gap = (u - h) / h
-            result[small] = np.exp(h * (np.log1p(gap) - gap)) * _at_mean(threshold) * total
+            result[small] = poisson(h, u) * total
     return result
-
-
-def _at_mean(k: int) -> float:
-    """P(Poisson(k) = k), by Stirling's series where the factorial would lose digits."""
-    if k < 20:
-        return math.exp(-k) * float(k**k) / math.factorial(k)
-    square = 1.0 / (k * k)
-    series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680))) / k
-    return math.exp(-series) / math.sqrt(2 * math.pi * k)
 
 
 def _refusal(points: Vector, threshold: int, coin: float) -> Vector:
     """Compute the chance that a bucket refuses, c = P(Poisson(u) >= h) - coin * f_h."""
-    full = gammainc(float(threshold), points) if threshold else np.ones_like(points)
+    full = poisson_at_least(threshold, points)
     chance: Vector = np.clip(full - coin * _at_threshold(points, threshold, coin), 0.0, 1.0)
     return chance
 

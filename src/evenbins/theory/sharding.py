@@ -27,6 +27,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 
 from evenbins import _arguments as arguments
+from evenbins.theory.special import beta_below, poisson_at_least
 
 __all__ = [
     "EXCEED", "MAX_SHARDS", "checked_shards", "largest_shard", "moved", "overflow_probability",
@@ -44,11 +45,9 @@ _PLACEMENTS = ("range", "mod", "consistent")
 
 def _tail(keys: int, shards: int, most: float | np.ndarray[Any, Any]) -> Any:
     """Compute P(Bin(keys, 1/shards) > most): the regularised incomplete beta function."""
-    from scipy.special import betainc
-
     most = np.asarray(most, dtype=np.float64)
     inside = np.clip(most, 0, keys - 1)
-    found = betainc(inside + 1, keys - inside, 1 / shards)
+    found = beta_below(inside + 1, keys - inside, 1 / shards)
     return np.where(most >= keys, 0.0, np.where(most < 0, 1.0, found))
 
 
@@ -109,8 +108,6 @@ def largest_shard(keys: SupportsIndex | SupportsFloat, shards: int) -> float:
     >>> round(largest_shard(1_000_000, 100))
     10252
     """
-    from scipy.special import gammainc
-
     n, s = arguments.capacity(keys), checked_shards(shards)
     if s == 1:
         return float(n)
@@ -121,7 +118,7 @@ def largest_shard(keys: SupportsIndex | SupportsFloat, shards: int) -> float:
     step = max(1, int(sd / 256))
     points = np.arange(low, high + step, step, dtype=np.float64)
     with np.errstate(divide="ignore"):
-        above = -np.expm1(s * np.log1p(-gammainc(points + 1, mean)))  # P(max > c)
+        above = -np.expm1(s * np.log1p(-poisson_at_least(points + 1, mean)))  # P(max > c)
     # E max = sum of P(max > c) over c = 0, 1, …; below `low` it is 1. For steps, the trapezoid rule.
     if step == 1:
         return min(float(n), low + float(above.sum()))

@@ -24,15 +24,24 @@ __all__ = ["reproduce"]
 @click.option("--list", "listed", is_flag=True, help="List the experiments, and run none.")
 @click.option("--quick", is_flag=True, help="Fewer trials: a look, not a result.")
 @click.option("--seed", type=integer, default=1, show_default=True, help="Of all randomness: 0 to 2**64-1.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object for one ID, otherwise a list.")
+@click.option(
+    "--rows",
+    type=click.Choice(["paper", "all"]),
+    default="paper",
+    show_default=True,
+    help="Print the rows that the paper has a number for, or all.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, all rows: an object for one ID, else a list."
+)
 @click.option("--plot", type=FILE, help="Draw an SVG or PNG, by suffix; {id} stands for the id.")
 @click.option("--trace", type=FILE, help="For chen-table1 and -table2: a log of requests of your own.")
 @threads_option
 def reproduce(
-    ids: tuple[str, ...], everything: bool, listed: bool, quick: bool, seed: int, as_json: bool,
+    ids: tuple[str, ...], everything: bool, listed: bool, quick: bool, seed: int, rows: str, as_json: bool,
     plot: str | None, trace: str | None, threads: int | None,
 ) -> None:  # fmt: skip
-    """Run experiments of the papers, and print the papers' numbers beside ours.
+    """Run experiments of the papers, and print the papers' numbers beside ours, a verdict, and notes.
 
     An ID is that of one experiment (kanizo-fig5), a paper (kanizo: all of its experiments) or a pattern
     ('kanizo-fig*'). For several experiments the file's name needs {id}: --plot 'figures/{id}.svg'.
@@ -78,7 +87,7 @@ def reproduce(
 
                 plots.save(each, done.rows, places[each.id])
             if not as_json:
-                steps.above(partial(show, _result_text(each.title, done)))
+                steps.above(partial(show, _result_text(each.title, done, every_row=rows == "all")))
     if as_json:
         one = ids == (results[0].id,)
         show_json(results[0].to_dict() if one else [each.to_dict() for each in results])
@@ -100,12 +109,16 @@ def _list_experiments(chosen: Sequence[papers.Experiment], *, as_json: bool) -> 
     show(render(table.listing(chosen)))
 
 
-def _result_text(title: str, result: papers.Result) -> str:
+def _result_text(title: str, result: papers.Result, *, every_row: bool) -> str:
     from evenbins.study.papers import table
 
     how = f"{result.source}; seed {result.seed}{', quick' if result.quick else ''}; {result.seconds:.1f} s"
     head = click.style(result.id, bold=True) + f"  {title} ({how})\n"
-    return "\n".join([head, render(table.table(result)), *table.notes(result), ""])
+    rows = table.shown(result, every_row=every_row)
+    verdict = table.summary(rows)
+    if len(rows) < len(result.rows):
+        verdict += f" {len(result.rows) - len(rows):,} more rows have none: --rows all."
+    return "\n".join([head, render(table.table(rows)), verdict, *table.notes(rows), ""])
 
 
 def _plot_places(plot: str | None, ids: Sequence[str]) -> dict[str, str]:

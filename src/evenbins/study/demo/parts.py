@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
+from evenbins.cluster.libraries import library
+
 __all__ = ["binomial_interval", "million_keys_a_second", "plain_table"]
 
 _MISSES_OF_INTERVAL = 1e-6
@@ -24,11 +26,11 @@ def plain_table(*names: str) -> Table:
 
 def binomial_interval(hits: int, trials: int) -> tuple[float, float]:
     """Return the exact interval of a probability from `hits` of `trials`."""
-    from scipy.special import betaincinv
+    special = library("scipy.special", "theory")
 
     tail = _MISSES_OF_INTERVAL / 2
-    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+    low = float(special.betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
+    high = float(special.betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
     return low, high
 
 

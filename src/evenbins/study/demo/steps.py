@@ -592,7 +592,7 @@ def _lay_beside(
             (found == len(present), f"{title}: no present key is missed"),
             (
                 low <= measured.fpr <= high,
-                f"{title}: fpr within {low:.2e} .. {high:.2e}, as {answers.size:_} absent keys tell",
+                f"{title}: measured on {answers.size:_} absent keys: fpr within {low:.2e} .. {high:.2e}",
             ),
         ]
     demo.show(table)

@@ -5,14 +5,16 @@
        ├──GET /api/filters/designs?keys=1e7──▶ a function of this package ──▶ JSON
        └──POST /api/jobs/filters/measure?…──▶ {id} ──GET /api/jobs/ID──▶ progress, result; DELETE cancels
 
-Six pages: Filters, Fingerprints, Tables, Rings, Routing, Papers. What a page may ask the server is a list
-`ENDPOINTS` in the module of its name; an endpoint is a plain function with declared, bounded parameters
-(parameters.py). From the same declarations come the checks, their messages and /api/openapi.json.
+Its pages: Filters, Fingerprints, Tables, Rings, Routing, Dedup, Inspect, Papers. What a page may ask the
+server is a list `ENDPOINTS` in the module of its name; an endpoint is a plain function with declared, bounded
+parameters (parameters.py). From the same declarations come the checks, their messages and /api/openapi.json.
 
     app.py         the application: pages, endpoints, jobs      security.py   who may ask, fenced answers
     parameters.py  declarations of parameters                   openapi.py    the description of the API
     jobs.py        long work: progress, cancelling, bounds      ../commands/lab.py    the command
-    filters.py  fingerprints.py  tables.py  rings.py  routing.py  papers.py    one module a page
+    filters.py  fingerprints.py  tables.py  rings.py  routing.py  dedup.py  inspect.py
+    papers.py      one module a page
+    docs.py        links to the documentation                   timing.py     nanoseconds of look-ups
     static/        index.html, style.css and the ES modules; one module a page
 
 Invariants

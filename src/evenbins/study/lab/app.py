@@ -2,7 +2,8 @@
 
     /filters /fingerprints /tables …   index.html; its script mounts the page's module      / goes to /filters
     /static/…                          the modules and the style
-    /api/PATH                          an endpoint that answers at once
+    /docs/PAGE                         the documentation that a page is about (docs.py)
+    /api/PATH                          an endpoint that answers at once; by POST one that gets a file
     /api/jobs/PATH, /api/jobs/ID       endpoints that take long: start, look, cancel
     /api/openapi.json                  the description of all of them
 
@@ -16,6 +17,7 @@ import asyncio
 import contextlib
 import json
 import math
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
@@ -33,17 +35,19 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from evenbins.study.lab import docs
 from evenbins.study.lab.jobs import Jobs
 from evenbins.study.lab.openapi import describe
 from evenbins.study.lab.parameters import Endpoint, RefusedError, read
-from evenbins.study.lab.security import Fence
+from evenbins.study.lab.security import Fence, too_large
 
 __all__ = ["PAGES", "create_app", "endpoints"]
 
-PAGES = ("filters", "fingerprints", "tables", "rings", "routing", "papers")
+PAGES = ("filters", "fingerprints", "tables", "rings", "routing", "dedup", "inspect", "papers")
 STATIC = Path(__file__).parent / "static"
 _AT_ONCE = 4
 _WAITING = 32
+_FILES_AT_ONCE = 2
 
 
 def endpoints() -> list[Endpoint]:
@@ -65,12 +69,13 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
     --------
     >>> from starlette.testclient import TestClient
     >>> client = TestClient(create_app(), base_url="http://127.0.0.1:8765")
-    >>> client.get("/nothing").json()["error"]
-    'there is no page /nothing: the pages are /filters, /fingerprints, /tables, /rings, /routing, /papers'
+    >>> client.get("/nothing").json()["error"]  # doctest: +ELLIPSIS
+    'there is no page /nothing: the pages are /filters, /fingerprints, ...'
     """
     known = list(endpoints() if pages is None else pages)
     running = Jobs() if jobs is None else jobs
-    waiting = _Turns()
+    waiting = _Turns(_AT_ONCE)
+    storing = _Turns(_FILES_AT_ONCE)
     description = describe(known)
 
     @contextlib.asynccontextmanager
@@ -94,9 +99,14 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
     routes += [Route(f"/{page}", _page) for page in PAGES]
     routes.append(Route("/favicon.ico", _icon))
     routes.append(Mount("/static", StaticFiles(directory=STATIC)))
+    routes += docs.routes()
     routes.append(Route("/api/openapi.json", openapi))
     for each in known:
-        if each.job:
+        if each.upload:
+            routes.append(
+                Route(each.url, partial(_inspect, each, storing, waiting, running), methods=["POST"])
+            )
+        elif each.job:
             routes.append(Route(each.url, partial(_start, each, running), methods=["POST"]))
         else:
             routes.append(Route(each.url, partial(_answer, each, waiting, running), methods=["GET"]))
@@ -105,7 +115,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Fence)],
+        middleware=[Middleware(Fence, uploads={each.url: each.upload for each in known if each.upload})],
         exception_handlers={RefusedError: _refusal_response, HTTPException: _missing},
     )
     app.state.jobs = running
@@ -113,10 +123,10 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
 
 
 class _Turns:
-    """At most `_AT_ONCE` functions at a time, `_WAITING` in the queue."""
+    """At most `at_once` functions at a time, `_WAITING` in the queue."""
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+    def __init__(self, at_once: int) -> None:
+        self._turn = asyncio.Semaphore(at_once)
         self._waiting = 0
 
     @contextlib.asynccontextmanager
@@ -137,6 +147,28 @@ class _Turns:
 async def _answer(endpoint: Endpoint, turns: _Turns, jobs: Jobs, request: Request) -> Response:
     """Answer an endpoint at once."""
     values = read(endpoint.parameters, request.query_params.multi_items())
+    return await _run(endpoint, turns, jobs, values)
+
+
+async def _inspect(
+    endpoint: Endpoint, storing: _Turns, turns: _Turns, jobs: Jobs, request: Request
+) -> Response:
+    """Store the body in a temporary file, and answer an endpoint that takes one."""
+    values = read(endpoint.parameters, request.query_params.multi_items())
+    async with storing.take():
+        with tempfile.TemporaryDirectory(prefix="evenbins-lab-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "file"
+            size = 0
+            with path.open("wb") as file:
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > endpoint.upload:
+                        raise RefusedError(too_large(endpoint.upload), status=413)
+                    file.write(chunk)
+            return await _run(endpoint, turns, jobs, values | {"file": path})
+
+
+async def _run(endpoint: Endpoint, turns: _Turns, jobs: Jobs, values: dict[str, Any]) -> Response:
     async with turns.take():
         try:
             with jobs.first():

@@ -2,6 +2,7 @@
 
     curves    rate over memory of the policies that plan at once     curve    of one that plans slowly (a job)
     designs   what meets the request, the chosen one, its texts      measure  real filters of it (a job)
+    times     nanoseconds per look-up of each design, on this machine (a job)
 
 Every number comes from `design.filter`, `theory` and the filters' own `stats`; this module only asks. Points
 of the curves are remembered, so that a slider moved back costs nothing.
@@ -22,13 +23,15 @@ import numpy as np
 
 from evenbins import design
 from evenbins._arguments import DEFAULT_FPR
+from evenbins.cluster.libraries import library
 from evenbins.design.filters import Request, designs_for
 from evenbins.filters import build
 from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
 from evenbins.structure import kind_of_policy, that_can
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
+from evenbins.study.lab.timing import lookup_ns
 
-__all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure"]
+__all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure", "times"]
 
 QUICK = ("standard", "blocked")
 POLICIES = tuple(policy for kind in that_can("lab") for policy in kind.policies)
@@ -39,6 +42,9 @@ BITS = (4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40)
 MOST_KEYS = 20_000_000
 MOST_BYTES = 2**28
 _CHUNK = 1 << 18
+_ENOUGH = 100  # false positives that are expected among the absent keys asked for, if that takes no longer
+_MOST_ASKED = 10_000_000  # absent keys of a filter
+_TIMED_KEYS = 1_000_000
 _LEVEL = 0.95
 _COMPARED = ("fpr", "fill", "reads", "miss_reads", "list_reads", "overflow", "spilled")
 
@@ -189,7 +195,8 @@ def measure(
     """Build real filters, and compare what they are with what was predicted.
 
     The keys are distinct integers; every filter has other ones, and its own seed. The rate is measured twice:
-    from the filters' bits, and by asking for as many absent keys.
+    from the filters' bits, and by asking for absent keys: as many as were added, or more if fewer than a
+    hundred false positives are expected of them.
     """
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
     found = _find_designs(keys, **request, **({} if policy == "best" else {"policies": (policy,)}))
@@ -199,17 +206,19 @@ def measure(
             f"a filter built here must have at most {MOST_BYTES >> 20} MiB, not {plan.nbytes >> 20}: "
             "take fewer keys or a higher rate"
         )
-    total = 2 * keys * filters
+    asking = max(keys, min(_MOST_ASKED, math.ceil(_ENOUGH / (plan.fpr * filters))))
+    each_keys = keys + asking
+    total = each_keys * filters
     done = positives = 0
     measured: list[FilterStats] = []
     for number in range(filters):
         filter_ = build(plan_of_core(
             plan.policy, plan.core, capacity=plan.keys, seed=(seed + number) % 2**64, hashing=plan.hashing
         ))  # fmt: skip
-        first = 2 * number * keys
-        for start in range(first, first + 2 * keys, _CHUNK):
+        first = number * each_keys
+        for start in range(first, first + each_keys, _CHUNK):
             progress(done, total)
-            end = min(start + _CHUNK, first + 2 * keys)
+            end = min(start + _CHUNK, first + each_keys)
             added = np.arange(start, max(start, min(end, first + keys)), dtype=np.uint64)
             asked = np.arange(max(start, first + keys), max(end, first + keys), dtype=np.uint64)
             filter_.add_many(added)
@@ -217,7 +226,7 @@ def measure(
             done += end - start
         measured.append(filter_.stats())
     progress(total, total)
-    asked_keys = keys * filters
+    asked_keys = asking * filters
     return {
         "policy": plan.policy,
         "plan": _design(found.by_policy(plan.policy)) | {"keys": plan.keys},
@@ -225,6 +234,7 @@ def measure(
         "rows": _rows(plan, measured),
         "asked": asked_keys,
         "positives": positives,
+        "expected": plan.fpr * asked_keys,
         "interval": list(interval(positives, asked_keys)),
         "level": _LEVEL,
         "unit": plan.load_unit,
@@ -232,14 +242,40 @@ def measure(
     }
 
 
+def times(
+    *, keys: int, fpr: float | None, bits_per_key: float | None, reads: float | None,
+    miss_reads: float | None, block_bits: str, progress: Progress,
+) -> dict[str, Any]:  # fmt: skip
+    """Time look-ups of present and of absent keys in a real filter of each design.
+
+    One thread, integer keys in bulk, the best of seven rounds, at most a million keys: a filter that is
+    larger than the caches takes longer.
+    """
+    real = min(keys, _TIMED_KEYS)
+    found = _find_designs(real, **_request(fpr, bits_per_key, reads, miss_reads, block_bits))
+    present = np.arange(real, dtype=np.uint64)
+    absent = present + np.uint64(real)
+    measured = {}
+    for done, each in enumerate(found):
+        progress(done, len(found))
+        filter_ = build(each.plan)
+        filter_.add_many(present)
+        asked = (present[:_CHUNK], absent[:_CHUNK])
+        measured[each.policy] = [lookup_ns(filter_, some) for some in asked]
+    progress(len(found), len(found))
+    return {"keys": real, "ns": measured}
+
+
 def _rows(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]:
-    """Pair each prediction with the filters' mean and range."""
+    """Pair each prediction with the filters' mean and range.
+
+    A filter without a list does not count the keys that spilled.
+    """
     rows = []
-    for name in _COMPARED:
+    names = _COMPARED if plan.overflow or any(each.spilled for each in measured) else _COMPARED[:4]
+    for name in names:
         values = [float(getattr(each, name)) for each in measured]
         predicted = float(getattr(plan, name))
-        if name in ("list_reads", "overflow", "spilled") and predicted == 0 == max(values):
-            continue
         rows.append({
             "name": name, "predicted": predicted, "measured": sum(values) / len(values), "low": min(values),
             "high": max(values),
@@ -279,11 +315,11 @@ def interval(hits: int, trials: int) -> tuple[float, float]:
     >>> [round(each, 4) for each in interval(10, 1000)]
     [0.0048, 0.0183]
     """
-    from scipy.special import betaincinv
+    special = library("scipy.special", "theory")
 
     tail = (1 - _LEVEL) / 2
-    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+    low = float(special.betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
+    high = float(special.betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
     return low, high
 
 
@@ -323,5 +359,9 @@ ENDPOINTS = [
             Number("seed", least=0, most=2**32 - 1, default=1, whole=True, help="Of the first one's hashes."),
         ),
         "Build real filters and compare them with their plan.", job=True,
+    ),
+    Endpoint(
+        "filters/times", times, (_KEYS, _FPR, _BITS, *_BOUNDS),
+        "Nanoseconds per look-up of each design, on this machine.", job=True,
     ),
 ]  # fmt: skip

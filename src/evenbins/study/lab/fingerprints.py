@@ -26,6 +26,7 @@ from evenbins.filters import plan_of_core
 from evenbins.filters.fingerprint_plan import FingerprintCore, FingerprintPlan
 from evenbins.filters.protocols import side_by_side
 from evenbins.study.lab.parameters import Endpoint, Number
+from evenbins.study.lab.timing import lookup_ns
 
 __all__ = ["ENDPOINTS", "MOST_KEYS", "block"]
 
@@ -36,6 +37,7 @@ CORE = FingerprintCore(
 )
 _SLOTS = (17, 15, 8)  # of a line of each level; an entry of level 3 has 64 bits
 _PLANNED = 1900
+_TIMED = 1 << 15  # look-ups
 _PIECES = 20  # in which the keys of a turn are replaced
 
 Words = npt.NDArray[np.uint64]
@@ -139,6 +141,7 @@ def block(*, keys: int, turns: int, seed: int) -> dict[str, Any]:
         lines.append({"here": here, "away": elsewhere})
     plan, stats = made.plan.with_keys(keys), made.stats()
     shown = ("fpr", "fill", "reads", "miss_reads")
+    some = np.arange(_TIMED)
     return {
         "keys": keys,
         "slots": _SLOTS,
@@ -148,6 +151,10 @@ def block(*, keys: int, turns: int, seed: int) -> dict[str, Any]:
         "third": int(np.count_nonzero(third)),
         "rest": round(stats.overflow * stats.keys),
         "rows": [row for row in side_by_side(plan, stats) if row[0] in shown or row[0].startswith("in ")],
+        "ns": {
+            "reads": lookup_ns(made, some % keys) if keys else None,
+            "miss_reads": lookup_ns(made, some + MOST_KEYS),
+        },
         "first_uses": _first_uses(seed),
         "same": made == fresh and made.to_bytes() == fresh.to_bytes(),
         "checksum": hashlib.sha256(made.to_bytes()).hexdigest()[:12],

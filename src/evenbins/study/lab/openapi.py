@@ -38,7 +38,13 @@ def describe(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         tag = each.path.split("/")[0]
         operation: dict[str, Any] = {}
         operation |= {"summary": each.summary, "operationId": each.path.replace("/", "-"), "tags": [tag]}
-        if each.job:
+        if each.upload:
+            answers = {"200": _content("The answer.", {"type": "object"})}
+            body = {"required": True, "content": {"application/octet-stream": {"schema": {}}}}
+            operation |= {"parameters": [*parameters, _LAB_HEADER], "requestBody": body}
+            operation |= {"responses": answers | _errors("503")}
+            paths[each.url] = {"post": operation}
+        elif each.job:
             answers = {"202": _content("The job has begun.", _reference("Job"))}
             operation |= {"parameters": [*parameters, _LAB_HEADER], "responses": answers | _errors("429")}
             paths[each.url] = {"post": operation}

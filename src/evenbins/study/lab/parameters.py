@@ -213,6 +213,9 @@ class Endpoint:
         Whether it takes long: started by POST /api/jobs/PATH, asked for by its id.
     media_type
         Of the answer; anything but JSON means that the function gives text.
+    upload
+        The largest file, in bytes, that is sent as the body: the endpoint is asked by POST, and the function
+        gets the keyword `file`, a path to it that is gone afterwards. 0 for none.
     """
 
     path: str
@@ -221,6 +224,12 @@ class Endpoint:
     summary: str = ""
     job: bool = False
     media_type: str = "application/json"
+    upload: int = 0
+
+    @property
+    def method(self) -> str:
+        """How it is asked."""
+        return "POST" if self.job or self.upload else "GET"
 
     @property
     def url(self) -> str:

@@ -8,7 +8,8 @@ browser:
     Origin        of anything but GET must be absent or our own, and X-Evenbins-Lab: 1 must be there, which a
                   foreign page can send only after a preflight that is never granted           ──▶ 403
     Sec-Fetch-Site  of /api must not be cross-site: an <img> elsewhere may not start work       ──▶ 403
-    lengths       of the path with its query, and of a body, are bounded                       ──▶ 414, 413
+    lengths       of the path with its query, and of a body, are bounded; of a file that is inspected
+                  by what its endpoint takes                                                   ──▶ 414, 413
     failures      of ours are answered in words, without the inside of the program              ──▶ 500
     answers       carry a Content-Security-Policy under which nothing but our own files runs, and may not be
                   framed, sniffed or read by other origins
@@ -21,12 +22,12 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "LOOPBACK", "Fence"]
+__all__ = ["HEADERS", "LOOPBACK", "Fence", "too_large"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 LONGEST_TARGET = 4096
@@ -48,10 +49,10 @@ HEADERS = {
 
 
 class Fence:
-    """The middleware."""
+    """The middleware; `uploads` are the paths that take larger bodies, and how large."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, uploads: Mapping[str, int] | None = None) -> None:
+        self._app, self._uploads = app, uploads or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse what may not be asked; add the headers to whatever is answered."""
@@ -74,7 +75,7 @@ class Fence:
                 headers.setdefault("Cache-Control", "no-store" if _is_api(scope) else "no-cache")
             await send(message)
 
-        refusal = _refusal(scope)
+        refusal = _refusal(scope, self._uploads.get(scope["path"]))
         if refusal is None:
             try:
                 await self._app(scope, receive, send_fenced)
@@ -104,7 +105,7 @@ def _is_api(scope: Scope) -> bool:
     return str(scope["path"]).startswith("/api/")
 
 
-def _refusal(scope: Scope) -> tuple[int, str] | None:
+def _refusal(scope: Scope, upload: int | None) -> tuple[int, str] | None:
     """Return the status and the message of a request that may not be asked."""
     headers = Headers(scope=scope)
     port = (scope.get("server") or (None, None))[1]
@@ -123,9 +124,16 @@ def _refusal(scope: Scope) -> tuple[int, str] | None:
     if len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) > LONGEST_TARGET:
         return 414, f"the address must have at most {LONGEST_TARGET} bytes: leave parameters out"
     length = headers.get("content-length", "0")
+    if upload is not None and length.isdecimal():
+        return (413, too_large(upload)) if int(length) > upload else None
     if not length.isdecimal() or int(length) > LONGEST_BODY:
         return 413, f"the body must have at most {LONGEST_BODY} bytes: parameters stand in the address"
     return None
+
+
+def too_large(most: int) -> str:
+    """Say that a file is larger than may be sent."""
+    return f"the file must have at most {most >> 20} MiB: run 'evenbins inspect FILE', which takes any size"
 
 
 def _own_hosts(port: int | None) -> set[str]:

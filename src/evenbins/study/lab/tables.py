@@ -21,14 +21,18 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from evenbins.study.lab.parameters import Choice, Endpoint, Flag, Number
 from evenbins.study.lab.table_story import small_plan, story
+from evenbins.study.lab.timing import lookup_ns
 from evenbins.tables.multilevel_plan import SCHEMES, SLOTS, predictable
 from evenbins.theory import least_loaded
 
 __all__ = ["ENDPOINTS", "curves", "designs", "point", "small_table"]
 
 LEVELS = (2, 6)
+TIMED_KEYS = 100_000
 Curve = list[tuple[float, float, float]]  # space, overflow, moves; space ascending
 
 
@@ -153,7 +157,10 @@ def designs(
     *, keys: int, overflow: float, levels: int, deletions: bool, slots: str,
     progress: Callable[[int, int], None],
 ) -> dict[str, Any]:  # fmt: skip
-    """Plan every scheme exactly, as `design.table` does; the smallest first, the Pareto front marked."""
+    """Plan every scheme exactly, as `design.table` does; the smallest first, the Pareto front marked.
+
+    Look-ups are timed in a real table of the same shape with at most 100,000 keys.
+    """
     from evenbins import design
     from evenbins.design._designs import beats
     from evenbins.design.tables import RESPECTS, TableDesign
@@ -176,7 +183,25 @@ def designs(
         "scheme", "levels", "slots", "space", "overflow", "overflow_limit", "moves", "reads", "miss_reads",
         "nbytes", "bytes_per_key", "pareto",
     )  # fmt: skip
-    return {"rows": [{name: each.to_dict()[name] for name in names} for each in found]}
+    timed = min(keys, TIMED_KEYS)
+    return {
+        "rows": [{name: each.to_dict()[name] for name in names} | _times(each.plan, timed) for each in found],
+        "timed": timed,
+    }
+
+
+def _times(plan: Any, keys: int) -> dict[str, float]:
+    """Return the nanoseconds of a look-up of a present and of an absent key, in a table with so many keys."""
+    from evenbins.tables.multilevel import MultilevelTable, plan_multilevel
+
+    shares = [each / plan.keys for each in plan.buckets]
+    small = plan_multilevel(
+        keys, scheme=plan.scheme, slots=plan.slots, shares=shares, overflow_limit=1000 + keys // 5
+    )
+    table = MultilevelTable.from_plan(small)
+    present = np.arange(keys)
+    table.insert_many(present, present)
+    return {"ns": lookup_ns(table, present), "miss_ns": lookup_ns(table, present + keys)}
 
 
 def small_table(

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from evenbins.cluster.libraries import library
 from evenbins.study.papers import plots
 from evenbins.study.papers.kirsch_tables import OVERFLOW, SCHEMES, TABLE_5_1, TABLE_5_2
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
@@ -76,7 +77,7 @@ _PROBABILITIES = (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5,
 
 def _draw_normal(figure: Figure, rows: Sequence[Row]) -> None:
     """Draw a normal probability plot: a normal law is a straight line."""
-    from scipy.special import ndtri
+    special = library("scipy.special", "theory")
 
     axes = figure.subplots()
     for name, style, label in (("quantile", "o", "simulated"), ("quantile_normal", "-", "normal law")):
@@ -85,8 +86,16 @@ def _draw_normal(figure: Figure, rows: Sequence[Row]) -> None:
             for each in rows
             if each.quantity.startswith(f"{name}(")
         ]
-        axes.plot([at for at, _ in points], [ndtri(chance) for _, chance in points], style, ms=4, label=label)
-    axes.set_yticks([ndtri(chance) for chance in _PROBABILITIES], [f"{each:g}" for each in _PROBABILITIES])
+        axes.plot(
+            [at for at, _ in points],
+            [special.ndtri(chance) for _, chance in points],
+            style,
+            ms=4,
+            label=label,
+        )
+    axes.set_yticks(
+        [special.ndtri(chance) for chance in _PROBABILITIES], [f"{each:g}" for each in _PROBABILITIES]
+    )
     axes.set_xlabel("keys in level 4")
     axes.set_ylabel("probability (normal scale)")
     axes.grid(alpha=0.3)
@@ -95,21 +104,21 @@ def _draw_normal(figure: Figure, rows: Sequence[Row]) -> None:
 
 def _quantiles(samples: _Floats, **where: Any) -> Iterator[Row]:
     """Return the quantiles of the samples, and those of the normal law of the same mean and variance."""
-    from scipy.special import ndtri
+    special = library("scipy.special", "theory")
 
     mean, sd = float(samples.mean()), float(samples.std(ddof=1))
     for chance in _PROBABILITIES:
         yield row(f"quantile({chance:g})", float(np.quantile(samples, chance)), **where)
-        yield row(f"quantile_normal({chance:g})", mean + sd * float(ndtri(chance)), **where)
+        yield row(f"quantile_normal({chance:g})", mean + sd * float(special.ndtri(chance)), **where)
 
 
 def _normality(samples: _Floats, level: int, **where: Any) -> Iterator[Row]:
     """Return how normal the numbers are: moments, and the correlation of the normal probability plot."""
-    from scipy.special import ndtri
+    special = library("scipy.special", "theory")
 
     sd = samples.std(ddof=1)
     centred = (samples - samples.mean()) / sd
-    scores = ndtri((np.arange(samples.size) + 0.5) / samples.size)
+    scores = special.ndtri((np.arange(samples.size) + 0.5) / samples.size)
     yield measured(f"held{level}", samples, **where)
     yield row(f"skewness{level}", float((centred**3).mean()), **where)
     yield row(f"kurtosis{level}", float((centred**4).mean() - 3), **where)
@@ -148,20 +157,20 @@ def _count(each: Row) -> float:
 def _list_law(overflow: npt.NDArray[np.uint64], most: int, paper: float | None, note: str | None = None,
               **where: Any) -> Iterator[Row]:  # fmt: skip
     """Compare the numbers of keys on the list with Poisson's law of their mean."""
-    from scipy.special import betainc, pdtr, pdtrc
+    special = library("scipy.special", "theory")
 
     mean = float(overflow.mean())
     ratio = float(overflow.var(ddof=1)) / mean
     counts = np.bincount(overflow.astype(np.int64), minlength=most + 1)
     reached = counts.cumsum() / overflow.size
-    distance = np.abs(reached - pdtr(np.arange(reached.size), mean)).max()
+    distance = np.abs(reached - special.pdtr(np.arange(reached.size), mean)).max()
     yield row("mean", mean, sd=float(overflow.std(ddof=1)), paper=paper, note=note, **where)
     yield row("variance_ratio", ratio, **where)
     yield row("distance", float(distance), **where)
     yield row("largest", float(overflow.max()), **where)
-    yield row("tail_poisson", float(pdtrc(64, mean)), **where)
+    yield row("tail_poisson", float(special.pdtrc(64, mean)), **where)
     if ratio > 1.001:  # negative binomial of this mean and variance: P(more than 64)
-        tail = float(betainc(65, mean / (ratio - 1), 1 - 1 / ratio))
+        tail = float(special.betainc(65, mean / (ratio - 1), 1 - 1 / ratio))
         yield row("tail_dispersed", tail, **where)
     for k in range(most + 1):
         yield row(f"cdf({k})", float(reached[k]), **where)
@@ -189,13 +198,15 @@ def fig55(context: Context) -> Iterator[Row]:
     `tail_poisson` the chance of more than 64 keys by Poisson's law of this mean, `tail_dispersed` by the
     negative binomial law of this mean and variance. The scheme "poisson" is Poisson(20) itself.
     """
-    from scipy.special import pdtr, pdtrc
+    special = library("scipy.special", "theory")
 
     most = 45
     yield row("mean", 20.0, paper=20, scheme="poisson", slots=1)
-    yield row("tail_poisson", float(pdtrc(64, 20.0)), paper=3.77e-15, note=_TAIL, scheme="poisson", slots=1)
+    yield row(
+        "tail_poisson", float(special.pdtrc(64, 20.0)), paper=3.77e-15, note=_TAIL, scheme="poisson", slots=1
+    )
     for k in range(most + 1):
-        yield row(f"cdf({k})", float(pdtr(k, 20.0)), scheme="poisson", slots=1)
+        yield row(f"cdf({k})", float(special.pdtr(k, 20.0)), scheme="poisson", slots=1)
     for scheme, slots in context.track(SCHEMES):
         seen = _simulate_printed(context, scheme, slots)
         yield from _list_law(seen.overflow[:, 0], most, 20.0, scheme=scheme, slots=slots)
@@ -491,11 +502,11 @@ def fig59(context: Context) -> Iterator[Row]:
 
     The scheme "poisson" is Poisson's law of the simulated mean, as in the thesis.
     """
-    from scipy.special import pdtr
+    special = library("scipy.special", "theory")
 
     most = 40
     _, seen = _second_chance_two(context)
     mean = float(seen.overflow.mean())
     for k in range(most + 1):
-        yield row(f"cdf({k})", float(pdtr(k, mean)), scheme="poisson", slots=1)
+        yield row(f"cdf({k})", float(special.pdtr(k, mean)), scheme="poisson", slots=1)
     yield from _list_law(seen.overflow.ravel(), most, 14.6, _THEIR_MEAN, scheme="second-chance", slots=1)

@@ -1,7 +1,8 @@
 """Figures from rows, by matplotlib.
 
 `lines` makes the `plot` of most experiments: it knows nothing of a paper, only which key of `where` is the
-axis. A series is what the rows share otherwise. Colours belong to it, styles to the sort of number:
+axis; `save` then puts the paper's letters in place of our names. A series is what the rows share otherwise.
+Colours belong to it, styles to the sort of number:
 
     ──   exact or predicted       ─ ─  a formula beside it (quantity with a suffix)
     ┼ ●  measured, with its standard deviation      ×  the paper's number
@@ -13,8 +14,9 @@ used: it keeps state and wants a display.
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,22 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "MissingMatplotlibError", "check_available", "lines", "save"]
 
 FORMATS = (".svg", ".png")
+
+LETTERS: dict[str, dict[str, str]] = {
+    "kanizo": {
+        "block_bits": "B", "bits_per_key": "β", "choices": "d", "reads": "a", "load": "r", "overflow": "γ",
+        "single": "SINGLE", "sequential": "SEQUENTIAL", "multilevel": "MHT",
+    },
+    "kirsch": {
+        "bits_per_key": "c", "keys": "n", "hashes": "k", "levels": "d", "standard": "Std",
+        "conservative": "Cons", "second-chance": "SC", "extreme-second-chance": "SCExt",
+    },
+    "chen": {
+        "epsilon": "ε", "keys": "n", "nodes": "k", "limit": "C", "plain": "CH", "clockwise": "CH-BL",
+        "jump": "RJ-CH",
+    },
+}  # fmt: skip
+"""Our names, and what a paper calls the same; docs/papers.md has what they mean."""
 
 
 class MissingMatplotlibError(EvenbinsError, ImportError):
@@ -67,7 +85,35 @@ def save(experiment: Experiment, rows: Sequence[Row], path: str | os.PathLike[st
         figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
         figure.suptitle(f"{experiment.title} ({experiment.source})")
         experiment.plot(figure, rows)
+        _use_letters(figure, LETTERS.get(experiment.id.partition("-")[0], {}))
         figure.savefig(path, format=suffix[1:], metadata={"Date": None} if suffix == ".svg" else None)
+
+
+def in_letters(text: str, letters: Mapping[str, str]) -> str:
+    """Put a paper's letters in place of our names: alone on an axis beside them, before a number with "=".
+
+    >>> in_letters("block_bits 256, multilevel", LETTERS["kanizo"]), in_letters("reads", LETTERS["kanizo"])
+    ('B = 256, MHT', 'a (reads)')
+    """
+    if len(letters.get(text, "")) == 1:
+        return f"{letters[text]} ({text.replace('_', ' ')})"
+    for name in sorted(letters, key=len, reverse=True):
+        here = rf"(?<![\w-]){re.escape(name)}"
+        if len(letters[name]) == 1:
+            text = re.sub(rf"{here} (?=[\d.])", f"{letters[name]} = ", text)
+        else:
+            text = re.sub(rf"{here}(?![\w-])", letters[name], text)
+    return text
+
+
+def _use_letters(figure: Figure, letters: Mapping[str, str]) -> None:
+    """Rewrite the labels of all axes, panels and series; titles of the experiment stay words."""
+    from matplotlib.text import Text
+
+    if letters:
+        for axes in figure.axes:
+            for each in axes.findobj(Text):
+                each.set_text(in_letters(each.get_text(), letters))
 
 
 def lines(
@@ -140,10 +186,11 @@ def _draw_lines(
         base, _, suffix = each.quantity.partition("_") if named else ("", "", "")
         series[", ".join([*names, *([base] if several or not names else [])]), suffix].append(each)
     colours = {name: f"C{i % 10}" for i, name in enumerate(dict.fromkeys(name for name, _ in series))}
+    beside = {suffix: None for name, suffix in series if suffix and (name, "") in series}
     for (name, suffix), members in series.items():
         members.sort(key=x)
         at, ours = [x(each) for each in members], [each.ours for each in members]
-        label = f"{name}, {suffix}" if suffix else name
+        label = None if suffix and (name, "") in series else f"{name}, {suffix}" if suffix else name
         if any(each.sd is not None for each in members):
             spread = [min(each.sd or 0.0, 0.999 * each.ours if log else float("inf")) for each in members]
             axes.errorbar(
@@ -154,6 +201,8 @@ def _draw_lines(
             axes.plot(
                 at, ours, style, marker="." if len(at) < 50 else "", ms=3, color=colours[name], label=label
             )
+    for suffix in beside:  # once for all series, whose colours it shares
+        axes.plot([], [], "--", color="0.4", label=suffix)
     printed = [each for each in rows if each.paper is not None]
     if printed:
         paper = [each.paper or 0.0 for each in printed]

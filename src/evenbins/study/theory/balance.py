@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.integrate import solve_ivp
 
 from evenbins import _arguments as arguments
+from evenbins.cluster.libraries import library
 from evenbins.theory.balance import (
     Scheme,
     best_multilevel,
@@ -577,7 +577,7 @@ def _integrate(
     moments, where = np.unique(times, return_inverse=True)
     if moments[-1] == 0.0:
         return np.tile(start, (len(times), 1)), math.inf
-    solved = solve_ivp(
+    solved = library("scipy.integrate", "theory").solve_ivp(
         slope,
         (0.0, float(moments[-1])),
         start,

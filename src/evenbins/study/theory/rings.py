@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
+from evenbins.cluster.libraries import library
 from evenbins.rings.plan import RingPlan, plan_ring
 from evenbins.theory.ring_clockwise import clockwise_loads
 from evenbins.theory.ring_first_full import first_full
@@ -143,8 +144,8 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
     >>> round(no_full(365, 2, 22), 4), round(no_full(365, 2, 23), 4)  # birthdays
     (0.5243, 0.4927)
     """
-    from scipy.optimize import brentq
-    from scipy.special import gammaln
+    optimize = library("scipy.optimize", "theory")
+    special = library("scipy.special", "theory")
 
     nodes, limit, keys = checked(nodes=nodes, limit=limit, keys=keys)
     copies = checked_copies(copies)
@@ -154,12 +155,12 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
         return 0.0
     i = np.arange(float(limit))
     if copies is None:
-        log = -gammaln(i + 1)
-        whole = keys * math.log(nodes) - float(gammaln(keys + 1))
+        log = -special.gammaln(i + 1)
+        whole = keys * math.log(nodes) - float(special.gammaln(keys + 1))
     else:
-        log = gammaln(i + copies) - gammaln(copies) - gammaln(i + 1)
+        log = special.gammaln(i + copies) - special.gammaln(copies) - special.gammaln(i + 1)
         points = nodes * copies
-        whole = float(gammaln(points + keys) - gammaln(points) - gammaln(keys + 1))
+        whole = float(special.gammaln(points + keys) - special.gammaln(points) - special.gammaln(keys + 1))
     if keys == nodes * (limit - 1):
         return math.exp(nodes * float(log[-1]) - whole)
 
@@ -178,7 +179,7 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
         low *= 2.0
     while short(high) < 0.0:
         high *= 2.0
-    x = float(brentq(short, low, high, xtol=1e-13))
+    x = float(optimize.brentq(short, low, high, xtol=1e-13))
     chances, log_total = tilted(x)
     deviation = math.sqrt(nodes * float(chances @ (i - keys / nodes) ** 2))
     count = min(nodes * (limit - 1) + 1, 64 + 14 * math.ceil(deviation))  # what is further off is nothing
@@ -190,7 +191,7 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
 
 def _sum_of_no_full(nodes: int, limit: int, keys: int, copies: int | None) -> float:
     """Sum P_l over l < keys: P_l is smooth, so that some of them and a spline through them do."""
-    from scipy.interpolate import CubicSpline
+    interpolate = library("scipy.interpolate", "theory")
 
     last = min(keys - 1, nodes * (limit - 1))
     if last < limit:
@@ -199,7 +200,7 @@ def _sum_of_no_full(nodes: int, limit: int, keys: int, copies: int | None) -> fl
     chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
     if at.size < 160:  # each of them
         return float(limit - 1 + sum(chances))
-    return float(limit - 1 + CubicSpline(at, chances)(np.arange(limit - 1, last + 1)).sum())
+    return float(limit - 1 + interpolate.CubicSpline(at, chances)(np.arange(limit - 1, last + 1)).sum())
 
 
 def assignment_variance(nodes: int, full: int, *, start: float = 0.0) -> float:
@@ -327,7 +328,7 @@ def steady_loads(keys: int, nodes: int, limit: int) -> npt.NDArray[np.float64]:
     >>> round(float(loads[11]), 3), round(float(loads @ range(12)), 6)
     (0.459, 10.0)
     """
-    from scipy import special
+    special = library("scipy.special", "theory")
 
     mean = keys / nodes
     if not 0 <= keys <= nodes * limit:

@@ -1,6 +1,7 @@
 // Asking the server. Every failure is an Error with a message for people; an aborted call rejects with AbortError.
 //
 //   await api.get("filters/designs", { keys: 1e7 }, { signal })
+//   await api.post("inspect/file", { name }, { body: file })
 //   await api.job("filters/measure", { keys: 1e6 }, { onProgress: (done, total) => …, signal })
 //
 // `job` starts the work, looks after it until it ends and gives its result; aborting the signal cancels it.
@@ -21,20 +22,20 @@ function query(parameters) {
   return text ? `?${text}` : "";
 }
 
-async function ask(method, path, parameters, { signal, keepalive = false } = {}) {
+async function ask(method, path, parameters, { signal, keepalive = false, body = null } = {}) {
   let response;
   try {
     response = await fetch(`/api/${path}${query(parameters)}`, {
-      method, signal, keepalive, headers: method === "GET" ? {} : HEADERS,
+      method, signal, keepalive, body, headers: method === "GET" ? {} : HEADERS,
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("The lab does not answer: is `evenbins lab` still running?", 0);
   }
-  let body = null;
-  try { body = await response.json(); } catch (error) { if (error.name === "AbortError") throw error; }
-  if (!response.ok) throw new ApiError(body?.error ?? `The lab answered ${response.status}.`, response.status);
-  return body;
+  let answer = null;
+  try { answer = await response.json(); } catch (error) { if (error.name === "AbortError") throw error; }
+  if (!response.ok) throw new ApiError(answer?.error ?? `The lab answered ${response.status}.`, response.status);
+  return answer;
 }
 
 function pause(milliseconds, signal) {

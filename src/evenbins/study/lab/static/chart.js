@@ -11,6 +11,7 @@
 // Both draw to the width they are given (ResizeObserver), so that text keeps its size on a phone.
 //
 // A series: { id, name, points: [[x, y]...], colour: 0..7, dash: 0..3, focus: true, band: [[x, low, high]...], dots: true }.
+// marks: [{ x, y, label, below: true }]: the label stands above the mark, or below it.
 // guides: [{ x } or { y }] are thin lines at what was asked for. Colour and dash follow from the place in the list if they are not given; colours are CSS variables --series-0..7
 // (after Okabe and Ito, distinct for the colour-blind), dashes tell series apart without any colour.
 
@@ -205,7 +206,7 @@ export function lineChart(first = {}) {
       svg.append(s("circle", { class: "mark", cx: at[0], cy: at[1], r: 6 }));
       if (mark.label) {
         const leftSide = at[0] > left + across * 0.65;
-        svg.append(s("text", { class: "marklabel", x: at[0] + (leftSide ? -11 : 11), y: Math.max(top + 10, at[1] - 9), "text-anchor": leftSide ? "end" : "start" }, mark.label));
+        svg.append(s("text", { class: "marklabel", x: at[0] + (leftSide ? -11 : 11), y: mark.below ? at[1] + 20 : Math.max(top + 10, at[1] - 9), "text-anchor": leftSide ? "end" : "start" }, mark.label));
       }
     }
     const line = s("line", { class: "cursor", y1: top, y2: height - bottom, visibility: "hidden" });

@@ -22,6 +22,11 @@ export function number(value, digits = 3) {
   return short === "1" ? power : short === "-1" ? `-${power}` : `${short}×${power}`;
 }
 
+// A whole number with all its digits: 3,000,000.
+export function whole(value) {
+  return Math.round(value).toLocaleString("en");
+}
+
 // Whole numbers: 12,345 and beyond a million 1.2 million.
 export function count(value) {
   if (value === null || value === undefined) return "–";
@@ -29,6 +34,16 @@ export function count(value) {
     if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(3))} ${name}`;
   }
   return Math.round(value).toLocaleString("en");
+}
+
+// A time, of which more than three digits would be noise.
+export function nanoseconds(value, unit = " ns") {
+  return value === null || value === undefined ? "" : `${value < 10 ? value.toFixed(1) : whole(value)}${unit}`;
+}
+
+// An expected number of events: 3.0, 0.021, 1,234.
+export function expected(value) {
+  return value >= 1000 ? whole(value) : value >= 1 ? value.toFixed(1) : number(value, 2);
 }
 
 export function bytes(value) {

@@ -2,7 +2,8 @@
 //
 // A page module is `export default { title, mount(root, ctx) }`; mount gives a function that ends it (aborts its
 // calls, timers, observers). ctx = { state, api, notify }. Links between pages are real links: the browser's own
-// history, one module at a time in memory.
+// history, one module at a time in memory. Going back within a page mounts it anew from its address; until its
+// pictures are there it stays as high as it was, so that the browser can restore the place.
 
 import { api } from "./api.js";
 import { h, replace } from "./dom.js";
@@ -14,8 +15,12 @@ const PAGES = {
   tables: () => import("./tables.js"),
   rings: () => import("./rings.js"),
   routing: () => import("./routing.js"),
+  dedup: () => import("./dedup.js"),
+  inspect: () => import("./inspect.js"),
   papers: () => import("./papers.js"),
 };
+
+const KEEP_HEIGHT = 2000;  // milliseconds
 
 const root = document.getElementById("content");
 const notice = document.getElementById("notice");
@@ -61,9 +66,12 @@ async function show() {
     const page = (await load()).default;
     if (mine !== turn) return;
     document.title = `${page.title} · evenbins lab`;
+    root.style.minHeight = root.dataset.page === name ? `${root.offsetHeight}px` : "";
     root.dataset.page = name;
     replace(root);
     unmount = page.mount(root, { state, api, notify }) ?? null;
+    root.querySelector(".lede")?.append(" ", h("a", { class: "docs", href: `/docs/${name}`, target: "_blank", rel: "noopener" }, "Documentation"));
+    setTimeout(() => { if (mine === turn) root.style.minHeight = ""; }, KEEP_HEIGHT);
   } catch (error) {
     notify(error);
   }
@@ -92,7 +100,7 @@ themeButton.addEventListener("click", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => window.dispatchEvent(new Event("themechange")));
 
-window.addEventListener("popstate", () => { state.discard(); show(); });
+window.addEventListener("popstate", () => { if (state.moved()) show(); });
 window.addEventListener("pagehide", () => { state.flush(); end(); });
 window.addEventListener("pageshow", (event) => { if (event.persisted) show(); });
 window.addEventListener("unhandledrejection", (event) => {

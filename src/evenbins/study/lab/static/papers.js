@@ -8,9 +8,9 @@ import { card, copyBox, dataTable, facts, progress, segmented } from "./controls
 import { h, replace, uid } from "./dom.js";
 import { number, parse, percent } from "./format.js";
 
-const FIRST = "kirsch-table4.1";
+const FIRST = "kanizo-fig6";
 const FEW = 30;
-const MARKS = { close: ["good", "●", "within 2 % of the paper"], near: ["warn", "◐", "within 10 % of the paper"], apart: ["bad", "○", "further from the paper: see its note"] };
+const MARKS = { close: ["good", "●", "within 2 % of the paper"], near: ["warn", "◐", "within 10 % of the paper"], apart: ["bad", "○", "further from the paper; a note says why, where that is known"] };
 
 export default {
   title: "Papers",
@@ -29,8 +29,8 @@ export default {
 
     // --- the list ---------------------------------------------------------------------------------------
     const search = h("input", { type: "search", id: uid("search"), placeholder: "table, figure or words", autocomplete: "off", spellcheck: "false" });
-    const list = h("div", { class: "experiments" }, h("p", { class: "hint" }, "Reading …"));
-    search.addEventListener("input", () => { state.set({ q: search.value || null }); showList(); });
+    const list = h("div", { class: "experiments", id: "experiments", tabindex: -1 }, h("p", { class: "hint" }, "Reading …"));
+    search.addEventListener("input", () => { state.set({ q: search.value || null }, { step: false }); showList(); });
     search.value = state.get("q", "");
     const showList = () => {
       if (!known) return;
@@ -127,7 +127,7 @@ export default {
     const choose = (id) => {
       notify(null);
       view.id = id;
-      state.set({ id }, { push: true });
+      state.set({ id }, { now: true });
       for (const link of list.querySelectorAll("a")) {
         if (link.getAttribute("href") === `/papers?id=${encodeURIComponent(id)}`) link.setAttribute("aria-current", "true");
         else link.removeAttribute("aria-current");
@@ -162,7 +162,7 @@ export default {
             result.compared > 0 && result.compared < result.rows.length && h("button", { type: "button", class: "small", "aria-pressed": String(printed), onclick: () => { printed = !printed; show(); } },
               printed ? "All rows" : "Only the paper's")),
           dataTable({
-            caption: "The paper's numbers beside ours; ±: the standard deviation of one trial.",
+            caption: "The paper's numbers beside ours; ±: sd, the standard deviation of one trial.",
             rows,
             columns: [
               ...(matchMedia("(max-width: 560px)").matches ? [{ label: "what and where", align: "left", cell: inOne }] : [
@@ -186,7 +186,7 @@ export default {
       h("div", { class: "split listed" },
         h("div", { class: "controls listing" }, h("div", { class: "field" }, h("label", { for: search.id }, "Find"), search), list),
         h("section", { class: "card" },
-          h("div", {}, heading, source),
+          h("div", {}, heading, source, h("p", { class: "narrow" }, h("a", { href: "#experiments" }, "Choose another table or figure"))),
           h("form", { class: "row", "aria-label": "The run", onsubmit: (event) => { event.preventDefault(); if (readSeed()) run(); } },
             mode.element, h("span", { class: "row" }, h("label", { for: seed.id }, "seed"), seed), go),
           seedProblem, bar.element, box)));
@@ -211,7 +211,8 @@ function difference(row) {
   const [tone, sign, meaning] = MARKS[row.agreement];
   const factor = /^× (.*)$/.exec(row.difference);
   const text = factor ? `× ${number(Number(factor[1]))}` : row.difference.replace(/^[+-]0\.0 %$/, "0 %").replace("-", "−");
-  return h("span", { class: tone, title: meaning }, `${text} ${sign}`);
+  const scatter = row.agreement !== "close" && row.sd ? h("span", { class: "hint block" }, `${number(Math.abs(row.ours - row.paper) / row.sd, 2)} sd`) : "";
+  return h("span", { class: tone, title: meaning }, `${text} ${sign}`, scatter);
 }
 
 // Quantity and point in one cell, for a phone.

@@ -55,11 +55,11 @@ function mount(root, { state, api, notify }) {
   const play = player({
     label: "Keys and changes", onShow: show, speed: 12,
     speeds: [[2, "2 keys a second"], [12, "12 a second"], [40, "40 a second"], [200, "200 a second"]],
-    onRest: (at) => { acting = false; state.set({ at: data && at < data.steps.length ? at : null }); },
+    onRest: (at) => { acting = false; state.set({ at: data && at < data.steps.length ? at : null }, { step: false }); },
   });
   const arrive = (many) => h("button", { type: "button", onclick: () => happen(`k${many}`) }, many === 1 ? "Add 1 key" : `Add ${many} keys`);
   const join = h("button", { type: "button", onclick: () => happen("a") }, "Add a server");
-  const anew = h("button", { type: "button", class: "quiet", onclick: () => { values.events = ""; state.set({ events: "", at: null }, { push: true }); load(0); } }, "Start empty");
+  const anew = h("button", { type: "button", class: "quiet", onclick: () => { values.events = ""; state.set({ events: "", at: null }, { now: true }); load(0); } }, "Start empty");
   const caption = h("p", { class: "caption", role: "status" });
   const history = h("p", { class: "hint events" });
   const menu = h("div", { class: "menu", role: "menu", hidden: true });
@@ -110,7 +110,7 @@ function mount(root, { state, api, notify }) {
     else before.push(event);
     const earlier = values.events;
     values.events = before.join(".");
-    if (await load(play.at)) state.set({ events: values.events, at: null }, { push: true });
+    if (await load(play.at)) state.set({ events: values.events, at: null }, { now: true });
     else if (data) values.events = earlier;  // refused, and said so
   }
 

@@ -1,18 +1,29 @@
 // The view is the address: get and set parameters of the query string.
 //
 //   state.get("keys", "1e7")                    what the address says, or the default
-//   state.set({ keys: "1e6", policy: null })    null removes; the entry of the history is replaced
-//   state.set({ id: "kanizo-fig5" }, { push: true })    a step that the back button undoes
+//   state.set({ keys: "1e6", policy: null })    null removes; a step that the back button undoes
+//   state.set({ id: "kanizo-fig5" }, { now: true })      the same, at once
+//   state.set({ at: 12 }, { step: false })               no step: the entry of the history is replaced
 //
 // `number` and `choice` read what a page needs and say what is wrong with the address: a view that cannot be shown
 // must not silently be another one.
 //
-// Sliders move fast and browsers count the calls, so replacing waits a moment; `flush` does it now.
+// Sliders move fast and browsers count the calls, so writing waits a moment; and changes of the same parameters in
+// quick succession are one step.
 
 import { parse, plain } from "./format.js";
 
+const ONE_GO = 1500;  // milliseconds between changes that are one step
+
 let pending = new Map();
 let timer = null;
+let steps = false;  // something pending is a step
+let last = { names: "", at: 0 };
+let known = here();
+
+function here() {
+  return location.pathname + location.search;
+}
 
 function current() {
   const parameters = new URLSearchParams(location.search);
@@ -28,35 +39,49 @@ function address(parameters) {
   return location.pathname + (query ? `?${query}` : "");
 }
 
+function write({ step, merge = false }) {
+  clearTimeout(timer);
+  const before = new URLSearchParams(location.search);
+  const after = current();
+  const names = [...pending.keys()].filter((name) => before.get(name) !== after.get(name)).sort().join(" ");
+  pending.clear();
+  steps = false;
+  if (!names) return;
+  const moment = performance.now();
+  const same = merge && names === last.names && moment - last.at < ONE_GO;
+  if (step && !same) history.pushState(null, "", address(after));
+  else history.replaceState(null, "", address(after));
+  if (step) last = { names, at: moment };
+  known = here();
+}
+
 export const state = {
   get(name, fallback = null) {
     return current().get(name) ?? fallback;
   },
-  set(values, { push = false } = {}) {
+  set(values, { now = false, step = true } = {}) {
     for (const [name, value] of Object.entries(values)) {
       pending.set(name, value === null || value === undefined ? null : String(value));
     }
-    if (push) {
-      const next = address(current());
-      pending.clear();
-      clearTimeout(timer);
-      if (next !== location.pathname + location.search) history.pushState(null, "", next);
-      return;
-    }
+    steps ||= step;
     clearTimeout(timer);
-    timer = setTimeout(() => state.flush(), 150);
+    if (now) write({ step: true });
+    else timer = setTimeout(() => write({ step: steps, merge: true }), 150);
   },
+  // Write what is pending without a step: the page is being left.
   flush() {
-    clearTimeout(timer);
-    if (pending.size === 0) return;
-    const next = address(current());
-    pending.clear();
-    history.replaceState(null, "", next);
+    write({ step: false });
   },
-  // The browser went back or forward: the address is right, what was pending is not.
-  discard() {
+  // The browser went back or forward: the address is right, what was pending is not. Gives whether it is another
+  // view: a link to a place on the page is none.
+  moved() {
     clearTimeout(timer);
     pending = new Map();
+    steps = false;
+    last = { names: "", at: 0 };
+    const before = known;
+    known = here();
+    return known !== before;
   },
   // A number of the address, or the default; `problem` is called with a sentence if it is none or out of its range.
   number(name, fallback, { min, max, whole = false, problem }) {
