@@ -166,8 +166,7 @@ void BlockIndex::sweep_for(const Clock& clock) {
   const uint64_t steps = clock.step - clock.turn;
   const uint64_t blocks =
       std::min<uint64_t>(steps * step_blocks_ + clock.count[Clock::age(clock.step)], kTurnSteps * step_blocks_);
-  const auto end =
-      static_cast<uint64_t>(static_cast<unsigned __int128>(line_count_) * blocks / (kTurnSteps * step_blocks_));
+  const auto end = static_cast<uint64_t>(static_cast<uint128>(line_count_) * blocks / (kTurnSteps * step_blocks_));
   if (end > swept_) sweep_to(end);
 }
 
