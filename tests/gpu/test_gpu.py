@@ -320,6 +320,7 @@ def test_fingerprints_of_strings_tensors_and_unions() -> None:
 
 def test_fingerprints_with_too_little_memory() -> None:
     pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()  # so that nothing here lies in a larger block of before
     f = FingerprintFilter(3_000_000, fpr=1e-3)
     g = cuda.to_device(f)
     keys = cupy.asarray(numbers(2_900_000))

@@ -57,7 +57,7 @@ class DeviceFingerprintFilter(DeviceFilter):
 
     def _view_of(self, words: Any) -> Any:
         """Return the FingerprintView of a payload, in device memory."""
-        core, view = self._core, self._cupy.empty(_VIEW_BYTES // 8, np.uint64)
+        core, view = self._core, self._cupy.zeros(_VIEW_BYTES // 8, np.uint64)  # zeros: it has gaps
         sizes = (np.uint64(core.lines), np.uint32(core.remainder), np.uint64(core.quotients))
         arguments = (words, *sizes, np.uint64(core.group), np.uint64(core.limit), view)
         self._kernels.compiled(self._text, "make_fingerprint_view")((1,), (1,), arguments)
