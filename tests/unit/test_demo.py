@@ -102,7 +102,7 @@ def test_predictions_stand_beside_measurements(tmp_path, console):
         "no present key",
     ):
         assert word in text
-    for word in ("planned", "measured", "counted", "fpr within"):
+    for word in ("planned", "measured  ", "counted", "measured on", "fpr within"):
         assert text.count(word) == 2
 
 
@@ -135,7 +135,7 @@ def test_a_broken_filter_would_fail_the_demo(tmp_path, console, monkeypatch):
     shown = Demo(5_000, tmp_path, console)
     demo.integers(shown)
     assert len(shown.failed) == 1
-    assert shown.failed[0].startswith("BloomFilter: fpr within")
+    assert shown.failed[0].startswith("BloomFilter: measured on 1_000_000 absent keys: fpr within")
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 1000), (7, 1000), (500, 1000), (1000, 1000)])

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from evenbins.theory.special import beta_below, log_factorial, poisson, poisson_at_least, poisson_below, root
+from evenbins.theory.special import (
+    beta_below,
+    log_factorial,
+    poisson,
+    poisson_at_least,
+    poisson_below,
+    poisson_up_to,
+    root,
+)
 
 SIZES = {1: 1e-12, 5: 1e-12, 30: 1e-12, 200: 1e-12, 10_000: 1e-10}  # with the error that is allowed
 
@@ -74,6 +82,13 @@ def test_edges() -> None:
 def test_factorials_are_scipys() -> None:
     n = np.concatenate([np.arange(300), 10 ** np.arange(3, 13)])
     _near(log_factorial(n), special.gammaln(n + 1.0))
+
+
+@pytest.mark.parametrize("mean", [0.3, 5.0, 300.0, 20_000.0])
+def test_many_poisson_probabilities_at_once(mean: float) -> None:
+    most = int(mean + 12 * math.sqrt(mean) + 20)
+    np.testing.assert_allclose(poisson_up_to(most, mean), poisson(np.arange(most + 1), mean), rtol=2e-10)
+    assert poisson_up_to(2, 0.0).tolist() == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

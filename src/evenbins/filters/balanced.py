@@ -262,10 +262,11 @@ class BalancedBloomFilter(BaseFilter):
 
     def _histograms(self) -> list[npt.NDArray[np.int64]]:
         """Return, for each table, rows of load, set bits, and how many blocks have both, ascending."""
-        return [
-            np.unique(np.array(self._level_histogram(table), dtype=np.int64).reshape(-1, 3), axis=0)
+        tables = [
+            np.array(self._level_histogram(table), dtype=np.int64).reshape(-1, 3)
             for table in range(len(BalancedCore(self._core).blocks))
         ]
+        return [rows[np.lexsort(rows.T[::-1])] for rows in tables]
 
     def stats(self) -> BalancedStats:
         """Measure this very filter: computed from its blocks, in one pass over them."""

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory.special import poisson, poisson_below
+from evenbins.theory.special import poisson, poisson_below, poisson_up_to
 
 __all__ = ["Grown", "grown_loads"]
 
@@ -193,7 +193,7 @@ def _final(before: Grown, last: int, mean: float) -> Grown:
 def _fill_gaps(gaps: Floats, time: float) -> Floats:
     """Return the gaps after Poisson(time) keys for each node that is not full."""
     most = int(time + 12 * math.sqrt(time) + 20)
-    arrivals = poisson(np.arange(most + 1), time)
+    arrivals = poisson_up_to(most, time)
     after = np.convolve(gaps[::-1], arrivals)[: gaps.size][::-1]
     after[0] = max(0.0, 1.0 - float(after[1:].sum()))
     return after

@@ -24,13 +24,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial import legendre
 
-__all__ = ["beta_below", "log_factorial", "poisson", "poisson_at_least", "poisson_below", "root"]
+__all__ = [
+    "beta_below",
+    "log_factorial",
+    "poisson",
+    "poisson_at_least",
+    "poisson_below",
+    "poisson_up_to",
+    "root",
+]
 
 Vector = npt.NDArray[np.float64]
 
@@ -95,6 +104,27 @@ def poisson(count: Any, mean: Any) -> Vector:
     k, m = np.broadcast_arrays(np.asarray(count, dtype=np.float64), np.asarray(mean, dtype=np.float64))
     factor = np.where(k > 0.0, 1.0 / np.sqrt(2.0 * math.pi * np.maximum(k, 1.0)), 1.0)
     return np.asarray(factor * np.exp(-_stirling_error(k) - _deviance(k, m)))
+
+
+@cache
+def _log_factorials(bits: int) -> Vector:
+    """Return log(n!), n = 0 ... 2**bits."""
+    found = log_factorial(np.arange(2.0**bits + 1.0))
+    found.flags.writeable = False
+    return found
+
+
+def poisson_up_to(most: int, mean: float) -> Vector:
+    """Compute P(Poisson(mean) = 0 ... most), quickly; relative errors are 1e-12 at 300, 1e-10 at 20,000.
+
+    >>> poisson_up_to(2, 1.0).round(6)
+    array([0.367879, 0.367879, 0.18394 ])
+    """
+    counts = np.arange(most + 1.0)
+    if mean <= 0.0:
+        return np.where(counts == 0.0, 1.0, 0.0)
+    logs = _log_factorials(most.bit_length())[: most + 1]
+    return np.asarray(np.exp(counts * math.log(mean) - mean - logs))
 
 
 def _density(a: Vector, b: Vector, x: Vector, y: Vector) -> Vector:
