@@ -79,7 +79,13 @@ def all_kinds() -> list[Kind]:
     return KINDS
 
 
-@pytest.fixture(params=_core.kernels())
+# avx512vbmi differs from avx512 in the lines of fingerprint and window filters alone; their tests name it.
+KERNELS = [
+    pytest.param(name, marks=[pytest.mark.long] if name == "avx512vbmi" else []) for name in _core.kernels()
+]
+
+
+@pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """Put each kernel of this machine in force, for filters made in the test."""
     before = _core.kernel()

@@ -2,9 +2,8 @@
 
     CMakeLists.txt ──▶ libevenbins_core.a ──with tools/selftest.cpp──▶ a program
        built by this machine's compiler: generic, AVX2, AVX-512 (as for the package, once)
-       built by Debian's cross compiler: generic, NEON; run by qemu-user. With -O1, which compiles in a
-       quarter of the time; `make test-long` has the package's -O3 (EVENBINS_ROUNDS above 1). The objects
-       stay in build/aarch64, so that the next run compiles only what has changed
+       built by Debian's cross compiler: generic, NEON; run by qemu-user: `make test-long`, with the package's
+       -O3. `make test-platforms` does the same, for more systems. The objects stay in build/aarch64
 
 The program compares every kernel with the generic one, for every filter and number of hashes, and prints
 checksums of digests, bits and files. No Python takes part.
@@ -93,7 +92,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def on_arm(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What it prints on aarch64, every compiler warning an error."""
     require("cmake", "aarch64-linux-gnu-g++", "qemu-aarch64")
-    optimise = "-O3" if ROUNDS > 1 else "-O1"
+    optimise = "-O3"
     folder = ROOT / "build" / "aarch64" / optimise.lstrip("-")  # a level deeper than the package's own build
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -111,6 +110,7 @@ def on_arm(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return run("qemu-aarch64", program).splitlines()
 
 
+@pytest.mark.long
 def test_neon_gives_what_the_generic_kernel_gives(on_arm: list[str]) -> None:
     """The program stops with an error at the first difference."""
     assert on_arm[0] == "kernels generic neon"
@@ -120,6 +120,7 @@ def test_every_kernel_here_gives_what_the_generic_kernel_gives(here: list[str]) 
     assert here[0].startswith("kernels generic")
 
 
+@pytest.mark.long
 def test_arm_leaves_the_same_digests_bits_and_files(here: list[str], on_arm: list[str]) -> None:
     names = [line.split()[0] for line in on_arm[1:]]
     assert names == [

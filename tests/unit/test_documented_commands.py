@@ -120,12 +120,12 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/cucollections_rates.py": "",
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/instructions.py": None,  # valgrind; tests/packaging/test_release.py calls its paths
-    "tools/kill_study.py": "--kills 1 --servers 2 --threads 2",
+    "tools/kill_study.py": None,  # starts servers; tests/cluster/test_memcached.py kills them
     "tools/lookup_times.py": {"BATCH": 1 << 10, "ROUNDS": 1, "BATCHES": 2, "MOST_KEYS": 2000},
     "tools/mapped_study.py": "--megabytes 4 --rounds 1",
     "tools/prefix_speed.py": "--cache-blocks 500 --rounds 1",
     "tools/redis_add_new.py": "--keys 300",
-    "tools/redis_round_trips.py": "--sample 1000",
+    "tools/redis_round_trips.py": None,  # tests/cluster/test_redis_round_trips.py counts them
     "tools/router_hostile.py": "--seconds 0.3 --at-once 10",
     "tools/route_speed.py": None,  # beside another tree, which is not here
     "tools/route_study.py": "--requests 20 --concurrency 5 --replicas 2 --policies jump",

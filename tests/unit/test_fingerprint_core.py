@@ -18,6 +18,7 @@ from evenbins import _core
 
 KIND, HASHING = 18, 2
 KERNELS = _core.kernels()
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, indirect=True)  # avx512vbmi in short runs, too
 
 
 class Core(NamedTuple):
@@ -104,6 +105,7 @@ def assert_exact(f: _core.Filter, core: Core, model: Counter[int], probes: np.nd
     assert payload(fresh) == payload(f)
 
 
+@each_kernel
 @pytest.mark.parametrize("core", SHAPES, ids=lambda core: f"{core.remainder}-{core.quotients}-{core.group}")
 def test_churn_is_exact(core: Core, kernel: str) -> None:
     """Rounds of additions and removals at loads up to 1.1, with repeated keys, against a multiset."""
@@ -136,6 +138,7 @@ def test_churn_is_exact(core: Core, kernel: str) -> None:
     assert f._is_empty()
 
 
+@each_kernel
 @pytest.mark.parametrize("remainder", [4, 9, 16])
 def test_all_quotients_of_a_line(remainder: int, kernel: str) -> None:
     """A line with every quotient occupied, twice, and one key with more copies than a line has slots."""
@@ -148,6 +151,7 @@ def test_all_quotients_of_a_line(remainder: int, kernel: str) -> None:
     assert f._is_empty()
 
 
+@each_kernel
 @pytest.mark.parametrize("core", [SHAPES[1], SHAPES[5], SHAPES[7]], ids=lambda core: f"{core.remainder}")
 def test_single_calls_are_bulk_calls(core: Core, kernel: str) -> None:
     """One key at a time: the same answers and bytes as many at once."""
@@ -244,6 +248,7 @@ def test_kernels_leave_the_same_bytes() -> None:
     assert all(found == states[0] for found in states)
 
 
+@each_kernel
 @pytest.mark.parametrize("core", [SHAPES[1], SHAPES[3], SHAPES[9]], ids=lambda core: f"{core.remainder}")
 def test_copies_of_one_key(core: Core, kernel: str) -> None:
     """1000 copies of a key beside others; then none."""
@@ -262,6 +267,7 @@ def test_copies_of_one_key(core: Core, kernel: str) -> None:
     assert payload(f) == before
 
 
+@each_kernel
 def test_a_full_filter_refuses_and_does_not_change(kernel: str) -> None:
     """At the limit, and when the rest has no room: by one key, many keys and several threads."""
     rng = np.random.default_rng(2)
