@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pictures import filters, overview, rings, sketches, summaries, tables
+from pictures import filters, fingerprints, overview, rings, sketches, summaries, tables
 from pictures.canvas import Picture
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images"
@@ -27,6 +27,8 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "filters-loads": filters.loads,
     "filters-query": filters.query,
     "filters-bits": filters.bits,
+    "fingerprint-line": fingerprints.line,
+    "fingerprint-levels": fingerprints.levels,
     "tables-insertion": tables.insertion,
     "tables-levels": tables.levels,
     "tables-chains": tables.chains,
