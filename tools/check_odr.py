@@ -27,9 +27,10 @@ KERNELS = {"avx2.cpp": WIDE[4:], "avx512.cpp": WIDE, "avx512vbmi.cpp": [*WIDE, "
 
 
 def sources(root: Path) -> list[Path]:
-    """Return the files of both modules; of the kernels those for the processor of this machine."""
+    """Return the files of both modules; of kernels and systems those of this machine."""
     found = root.glob("cpp/**/*.cpp")
     foreign = {"neon.cpp"} if sysconfig.get_platform().endswith("x86_64") else set(KERNELS)
+    foreign.add("windows.cpp")
     return sorted(each for each in found if each.name not in foreign)
 
 

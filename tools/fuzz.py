@@ -43,13 +43,14 @@ from evenbins import _core, _study
 ROOT = Path(__file__).parents[1]
 FUZZ, BUILD = ROOT / "fuzz", ROOT / "build" / "fuzz"
 GOLDEN = ROOT / "tests" / "golden"
-FOLDERS = ("", "filters", "tables", "sketches", "rings")  # of the core's sources
+FOLDERS = ("", "filters", "tables", "sketches", "rings", "routing")  # of the core's sources
 CORE = [
     *(
         str(path.relative_to(ROOT / "cpp").with_suffix(""))
         for folder in FOLDERS
         for path in sorted((ROOT / "cpp" / folder).glob("*.cpp"))
     ),
+    "platform/posix",
     "kernels/dispatch",
     "kernels/generic",
 ]
@@ -67,6 +68,7 @@ CPP: dict[str, tuple[int, str, int]] = {
     "filters": (1_500_000, "standard* blocked* balanced* counting* growing*", 2048),
     "fingerprint": (200_000, "fingerprint*", 6144),
     "fuse": (1_500_000, "fuse*", 2048),
+    "window": (200_000, "window*", 6144),
     "sketches": (2_000_000, "count-min*", 2048),
     "tables": (2_000_000, "table*", 4096),
     "chained": (2_000_000, "chained*", 4096),

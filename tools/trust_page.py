@@ -18,6 +18,7 @@ READS = {
     "filters": "files of filters, kinds 1 to 5", "sketches": "files of sketches, kind 6",
     "fingerprint": "files of fingerprint filters, kind 18, and operations on them",
     "fuse": "files of fuse filters, kind 19, and building them",
+    "window": "files of window filters, kind 20, and additions at any times against a map",
     "tables": "files of multilevel tables, kind 7", "chained": "files of chained tables, kind 8",
     "summaries": "files of summaries, kinds 9 to 12", "paged": "one-read tables and their journals, kind 13",
     "rings": "files of rings, kind 14", "loaders": "`from_bytes`, `load`, `open` of every class",

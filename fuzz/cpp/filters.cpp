@@ -2,42 +2,24 @@
 #include <algorithm>
 
 #include "evenbins/parallel.hpp"
-#include "harness.hpp"
+#include "filter_harness.hpp"
 
 using namespace evenbins;
 using namespace evenbins::fuzz;
 
 namespace {
 
-constexpr size_t kKeys = 12;
-
 void look(Filter& filter, Dice& dice) {
-  uint64_t digests[kKeys];
-  uint8_t many[kKeys];
-  for (uint64_t& each : digests) each = dice.word();
-  filter.contains_many(digests, kKeys, many);
-  for (size_t i = 0; i < kKeys; ++i)
-    require(filter.contains(digests[i]) == (many[i] != 0), "one key and many keys get different answers");
-  filter.set_bits();
+  const Asked asked = ask(filter, dice);
   filter.set_bits_histogram(64 * (1 + dice.below(16)));
-  filter.state();
   if (ByLevel* levels = filter.by_level())
     for (uint32_t i = 0; i < levels->levels(); ++i) filter.level_histogram(i);
   if (const SupportsCounting* counting = filter.counting()) {
     int64_t found[kKeys];
-    counting->count_many(digests, kKeys, found);
+    counting->count_many(asked.digests.data(), kKeys, found);
     filter.counter_histogram();
   }
 }
-
-class Keys final : public Digests {
- public:
-  std::vector<uint64_t> all;
-  uint64_t size() const override { return all.size(); }
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    std::copy_n(all.begin() + static_cast<int64_t>(start), n, out);
-  }
-};
 
 void change(Filter& filter, Dice& dice) {
   Keys keys;

@@ -8,29 +8,21 @@
 #include <set>
 
 #include "evenbins/parallel.hpp"
-#include "harness.hpp"
+#include "filter_harness.hpp"
 
 using namespace evenbins;
 using namespace evenbins::fuzz;
 
 namespace {
 
-constexpr size_t kKeys = 12;
-
 void look(Filter& filter, Dice& dice) {
-  uint64_t digests[kKeys];
-  uint8_t many[kKeys];
-  for (uint64_t& each : digests) each = dice.word();
-  filter.contains_many(digests, kKeys, many);
-  for (size_t i = 0; i < kKeys; ++i)
-    require(filter.contains(digests[i]) == (many[i] != 0), "one key and many keys get different answers");
-  filter.set_bits();
-  filter.state();
+  const Asked asked = ask(filter, dice);
   for (uint32_t level = 0; level < 3; ++level) filter.level_histogram(level);
   if (const SupportsCounting* counting = filter.counting()) {
     int64_t counts[kKeys];
-    counting->count_many(digests, kKeys, counts);
-    for (size_t i = 0; i < kKeys; ++i) require((counts[i] > 0) == (many[i] != 0), "a count is not what `in` answers");
+    counting->count_many(asked.digests.data(), kKeys, counts);
+    for (size_t i = 0; i < kKeys; ++i)
+      require((counts[i] > 0) == (asked.found[i] != 0), "a count is not what `in` answers");
   }
 }
 

@@ -3,25 +3,14 @@
 
 #include <algorithm>
 
-#include "harness.hpp"
+#include "filter_harness.hpp"
 
 using namespace evenbins;
 using namespace evenbins::fuzz;
 
 namespace {
 
-constexpr size_t kKeys = 12;
-
-void look(Filter& filter, Dice& dice) {
-  uint64_t digests[kKeys];
-  uint8_t many[kKeys];
-  for (uint64_t& each : digests) each = dice.word();
-  filter.contains_many(digests, kKeys, many);
-  for (size_t i = 0; i < kKeys; ++i)
-    require(filter.contains(digests[i]) == (many[i] != 0), "one key and many keys get different answers");
-  filter.set_bits();
-  filter.state();
-}
+void look(Filter& filter, Dice& dice) { ask(filter, dice); }
 
 void change(Filter& filter, Dice& dice) {
   uint64_t digests[kKeys];
@@ -38,15 +27,6 @@ void change(Filter& filter, Dice& dice) {
   } catch (const SpecError&) {
   }
 }
-
-class Keys final : public Digests {
- public:
-  std::vector<uint64_t> all;
-  uint64_t size() const override { return all.size(); }
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    std::copy_n(all.begin() + static_cast<int64_t>(start), n, out);
-  }
-};
 
 // The filter of words of the input, some of which are equal: all are found, also in another order.
 void build(const uint8_t* data, size_t size, Dice& dice) {

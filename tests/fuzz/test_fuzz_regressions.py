@@ -23,7 +23,7 @@ from evenbins import ChainedTable, FormatError, MultilevelTable
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
 sys.path.insert(0, str(FUZZ / "python"))
-FILES = ("filters", "fingerprint", "fuse", "sketches", "tables", "chained", "summaries", "rings")
+FILES = ("filters", "fingerprint", "fuse", "window", "sketches", "tables", "chained", "summaries", "rings")
 TARGETS = ("loaders", "keys", "arrow", "inputs", "traces", "router", "route_parsers")
 
 
