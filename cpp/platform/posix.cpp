@@ -17,6 +17,11 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+#include "x86.hpp"
+#endif
 
 namespace evenbins::platform {
 
@@ -124,16 +129,20 @@ BlockSignals::~BlockSignals() {
 }
 
 Processor processor() noexcept {
-  Processor found;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  found.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
-  found.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  found.avx512vbmi = found.avx512 && __builtin_cpu_supports("avx512vbmi");
-  found.deposits_slowly = __builtin_cpu_is("amdfam17h") || __builtin_cpu_is("bdver4");
+  const auto ask = [](uint32_t leaf) {
+    CpuidWords words;
+    __cpuid_count(leaf, 0, words.a, words.b, words.c, words.d);
+    return words;
+  };
+  return processor_by(ask, [] {
+    uint32_t low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return uint64_t{high} << 32 | low;
+  });
+#else
+  return {};
 #endif
-  return found;
 }
 
 }  // namespace evenbins::platform

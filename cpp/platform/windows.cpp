@@ -13,6 +13,7 @@
 #include <cstdlib>
 
 #include "evenbins/platform.hpp"
+#include "x86.hpp"
 
 namespace evenbins::platform {
 namespace {
@@ -51,8 +52,6 @@ DWORD at_most_a_gigabyte(size_t n) { return static_cast<DWORD>(std::min<size_t>(
 constexpr uint64_t kLocked = uint64_t{1} << 62;
 
 #if defined(_M_X64) || defined(__x86_64__)
-bool bit_of(int word, int bit) { return (static_cast<uint32_t>(word) >> bit & 1) != 0; }
-
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((target("xsave")))
 #endif
@@ -161,27 +160,17 @@ BlockSignals::BlockSignals() noexcept { before_[0] = 0; }  // Ctrl-C has a threa
 BlockSignals::~BlockSignals() = default;
 
 Processor processor() noexcept {
-  Processor found;
 #if defined(_M_X64) || defined(__x86_64__)
-  int leaf0[4], leaf1[4], leaf7[4];
-  __cpuidex(leaf0, 0, 0);
-  __cpuidex(leaf1, 1, 0);
-  if (leaf0[0] < 7) return found;
-  __cpuidex(leaf7, 7, 0);
-  const uint64_t states = bit_of(leaf1[2], 27) ? enabled_states() : 0;
-  const bool saves_256 = (states & 6) == 6, saves_512 = (states & 0xE6) == 0xE6;
-  const int features = leaf7[1];
-  found.avx2 = saves_256 && bit_of(features, 5) && bit_of(features, 8);
-  found.avx512 =
-      saves_512 && bit_of(features, 16) && bit_of(features, 17) && bit_of(features, 30) && bit_of(features, 31);
-  found.avx512vbmi = found.avx512 && bit_of(leaf7[2], 1);
-  const auto signature = static_cast<uint32_t>(leaf1[0]);
-  const uint32_t family = (signature >> 8 & 15) + (signature >> 20 & 255);
-  const uint32_t model = (signature >> 4 & 15) | (signature >> 12 & 0xF0);
-  const bool amd = leaf0[1] == 0x68747541;  // "Auth", of AuthenticAMD
-  found.deposits_slowly = amd && (family == 0x17 || (family == 0x15 && model >= 0x60));
+  const auto ask = [](uint32_t leaf) {
+    int words[4];
+    __cpuidex(words, static_cast<int>(leaf), 0);
+    const auto word = [&](int i) { return static_cast<uint32_t>(words[i]); };
+    return CpuidWords{word(0), word(1), word(2), word(3)};
+  };
+  return processor_by(ask, enabled_states);
+#else
+  return {};
 #endif
-  return found;
 }
 
 }  // namespace evenbins::platform
