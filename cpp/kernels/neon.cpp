@@ -51,7 +51,8 @@ EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, u
   uint64_t r = remix(word);
   for (uint32_t first = 0; first < hashes; first += 4) {
     if (first == kLanes) r = remix_again(r);
-    vst1q_u32(p + first, positions<BlockLog, Scaled>(r, first, range));
+    const auto found = positions<BlockLog, Scaled>(r, first, range);  // a macro of Clang would read the comma
+    vst1q_u32(p + first, found);
   }
   for (uint32_t i = 0; i < hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
 }
