@@ -15,7 +15,7 @@ from http_replicas import Replica, fleet, go, served, soon
 from router_servers import until
 from test_route_command import COMMAND, ask, replica  # noqa: F401
 
-from evenbins.cluster.http import PoolConfig, RouterConfig
+from evenbins.cluster.http import PoolConfig, Router, RouterConfig
 from evenbins.cluster.http_settings import TOKEN_VARIABLE, ServerSettings, read_settings
 
 # --- files ----------------------------------------------------------------------------------------------
@@ -257,3 +257,20 @@ def test_the_token_is_not_shown():
     assert "s3cret" not in repr(config)
     with pytest.raises(ValueError, match="must not be empty"):
         RouterConfig(["http://a:1"], admin_token=" ")
+
+
+def test_a_reload_without_the_memory_for_it_closes_nothing():
+    async def main():
+        config = RouterConfig(["http://127.0.0.1:1"], policy="score", cache_blocks=100)
+        router = Router(config)
+        pool = router.pools["default"]
+        with pytest.raises(MemoryError):
+            router.reconfigure(dataclasses.replace(config, cache_blocks=2**40))
+        await asyncio.sleep(0)
+        assert router.pools == {"default": pool}
+        assert router.config is config
+        assert not pool.fleet._closed
+        assert not pool.connections["http://127.0.0.1:1"]._closed
+        await router.close()
+
+    asyncio.run(main())

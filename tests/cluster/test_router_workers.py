@@ -175,3 +175,22 @@ def test_policies_that_remember_prefixes_need_one_process(policy):
     assert settings_from(options).config.policy == policy
     with pytest.raises(ValueError, match=r"workers must be 1 .* got 2: each worker would know only its own"):
         settings_from(options | {"workers": 2})
+
+
+def test_a_journal_that_grew_as_long_again_is_read_anew():
+    """A reload empties it; the next change may be as long as those before, or longer."""
+    journal = Journal()
+    for upstream in ("http://a:1", "http://a:1", "http://longer:1"):
+        journal.write("add", {"upstream": upstream})
+        assert journal.new() == [("add", {"upstream": upstream})]
+        journal.empty()
+
+
+def test_the_bound_of_a_pool_does_not_count_requests_of_others():
+    loads = WorkerLoads(2)
+    busy, ring = (HashRing([f"{name}{number}" for number in range(8)], epsilon=0.25) for name in "ab")
+    for number in range(400):
+        take(loads, busy, number)
+    for _ in range(40):
+        take(loads, ring, "hot")
+    assert max(loads.counts(ring.names)) == 7  # ceil(1.25 * 40 / 8)

@@ -209,18 +209,19 @@ class Router:
         (policy, epsilon, limit, seed, …), loads are counted anew: requests under way do not count in them.
         """
         wanted = dict(_upstreams(config))
-        kept = {name: pool for name, pool in self.pools.items() if pool.is_compatible(config)}
-        for name in self.pools.keys() - (wanted.keys() & kept.keys()):
+        kept = {
+            name: pool for name, pool in self.pools.items() if name in wanted and pool.is_compatible(config)
+        }
+        pools = {  # first, since there may be no memory for new ones
+            name: kept[name] if name in kept else Pool(config, upstreams, config.weights or {})
+            for name, upstreams in wanted.items()
+        }
+        for name, pool in kept.items():
+            pool.reconfigure(config, wanted[name])
+        for name in self.pools.keys() - kept.keys():
             closing = asyncio.ensure_future(self.pools[name].close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
-        pools = {}
-        for name, upstreams in wanted.items():
-            if name in kept:
-                kept[name].reconfigure(config, upstreams)
-                pools[name] = kept[name]
-            else:
-                pools[name] = Pool(config, upstreams, config.weights or {})
         self.pools = pools
         self._use(config)
         if self._started:

@@ -110,6 +110,8 @@ def _add(
         pool.add(check_url(name), float(parameters.get("weight", "1")))
     except ValueError as error:
         return 400, f"{error}\n"
+    except MemoryError as error:
+        return 503, f"{error}\n"
     return 200, ""
 
 

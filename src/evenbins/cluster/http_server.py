@@ -128,7 +128,11 @@ def serve(
             if getattr(new.server, field.name) != getattr(current.server, field.name)
             and field.name not in ("access_log", "admin_token_file")
         ]
-        router.reconfigure(_completed(new, router.config.loads))
+        try:
+            router.reconfigure(_completed(new, router.config.loads))
+        except (MemoryError, TypeError, ValueError) as error:
+            write_line(f"evenbins: not reloaded: {error}")
+            return
         current = Settings(new.config, dataclasses.replace(
             new.server, **{name: getattr(current.server, name) for name in late}
         ))  # fmt: skip
