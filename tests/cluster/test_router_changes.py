@@ -16,6 +16,8 @@ from router_servers import until
 from test_route_command import COMMAND, ask, replica  # noqa: F401
 
 from evenbins.cluster.http import PoolConfig, Router, RouterConfig
+from evenbins.cluster.http_keys import RequestKey
+from evenbins.cluster.http_pool import Pool
 from evenbins.cluster.http_settings import TOKEN_VARIABLE, ServerSettings, read_settings
 
 # --- files ----------------------------------------------------------------------------------------------
@@ -142,6 +144,22 @@ def test_sighup_without_a_file_ends_nothing(replica):  # noqa: F811
         process.stderr.close()
 
 
+def test_sighup_ends_nothing_while_it_starts(replica, tmp_path):  # noqa: F811
+    file = tmp_path / "route.toml"
+    file.write_text(f'upstreams = ["{replica}"]\nport = 0\n')
+    process = subprocess.Popen([*COMMAND, "--config", str(file)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition(":")[2])
+        process.send_signal(signal.SIGHUP)
+        assert "reloaded: routing to 1" in process.stderr.readline()
+        assert ask(port, "/x") == (200, b"ok")
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
 # --- under streams --------------------------------------------------------------------------------------
 
 
@@ -257,6 +275,23 @@ def test_the_token_is_not_shown():
     assert "s3cret" not in repr(config)
     with pytest.raises(ValueError, match="must not be empty"):
         RouterConfig(["http://a:1"], admin_token=" ")
+
+
+@pytest.mark.parametrize("policy", ["hash", "score"])
+def test_replicas_that_came_and_went_leave_nothing_in_a_pool(policy):
+    async def main():
+        names = ["http://a:1"]
+        pool = Pool(RouterConfig(names, policy=policy, limit=1, breaker_failures=1), names, {})
+        for number in range(20):
+            pool.add(f"http://pod{number}:1")
+            places = [await pool.admit(RequestKey(key, (key,))) for key in range(2)]
+            pool._bad[f"http://pod{number}:1"] += 1
+            pool.remove(f"http://pod{number}:1")
+            for place in places:
+                place.release()
+        assert [len(each) for each in (pool.in_flight, pool._bad, pool.breakers, pool._urls)] == [1, 0, 1, 1]
+
+    asyncio.run(main())
 
 
 def test_a_reload_without_the_memory_for_it_closes_nothing():

@@ -252,6 +252,8 @@ class Pool:
 
     def _leave(self, name: str) -> None:
         self.in_flight[name] -= 1
+        if not self.in_flight[name] and name not in self.connections:  # it was removed
+            del self.in_flight[name]
         self._wake()
 
     async def _shared_place(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
@@ -350,7 +352,9 @@ class Pool:
             self.prefix.remove_node(name)
         self.connections.pop(name).close()
         self.breakers.pop(name, None)
-        del self._urls[name]
+        del self._urls[name], self._bad[name]
+        if not self.in_flight[name]:
+            del self.in_flight[name]
 
     def reconfigure(self, config: RouterConfig, upstreams: Iterable[str]) -> None:
         """Take over options that `is_compatible` with those before, and another set of replicas."""

@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evenbins.cluster.http import Router
@@ -84,6 +84,7 @@ def bind(server: ServerSettings, *, listening: bool = True) -> socket.socket:
 def serve(
     router: Router, settings: Settings, listener: socket.socket, read: Callable[[], Settings] | None = None,
     journal: Journal | None = None, publish: Callable[[str], object] | None = None,
+    early: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Serve a router until SIGTERM or SIGINT; then finish what is under way.
 
@@ -99,6 +100,8 @@ def serve(
         Returns the configuration as it is now, for SIGHUP; OSError, TypeError or ValueError if it is wrong.
     journal, publish
         Of a worker: its changes, and what takes its metrics every second.
+    early
+        Not empty if SIGHUP has come before this call.
     """
     uvicorn = library("uvicorn", "route")
     from evenbins.cluster.http_protocol import protocol
@@ -160,6 +163,8 @@ def serve(
             before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGTERM, signal.SIGINT)}
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, reload)
+            if early:
+                loop.call_soon(reload)
             if journal is not None:
                 loop.add_signal_handler(signal.SIGUSR1, follow)
                 router.on_change = pass_on
