@@ -194,3 +194,25 @@ def test_the_bound_of_a_pool_does_not_count_requests_of_others():
     for _ in range(40):
         take(loads, ring, "hot")
     assert max(loads.counts(ring.names)) == 7  # ceil(1.25 * 40 / 8)
+
+
+def test_workers_end_when_their_parent_was_killed(replica):  # noqa: F811
+    """Otherwise a router that is started anew would share its port with them."""
+    command = [*COMMAND, "--upstream", replica, "--port", "0", "--workers", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition(":")[2])
+
+        def status():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return statuses(port)
+            return {}
+
+        until(lambda: len(status()) == 2, what="the answers of two workers")
+    finally:
+        process.kill()
+        process.wait()
+    assert process.stderr.read() is not None  # until the last one has closed it
+    process.stderr.close()
+    assert status() == {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import os
 import signal
 import socket
@@ -198,6 +197,7 @@ def serve_by_workers(
     port = address.getsockname()[1]
     server = dataclasses.replace(settings.server, port=port)
     loads, journal, metrics = WorkerLoads(server.workers), Journal(), WorkerMetrics(server.workers)
+    parent = os.getpid()
 
     def work(number: int) -> None:
         loads.use_row(number)
@@ -205,7 +205,11 @@ def serve_by_workers(
         with contextlib.suppress(OSError, TypeError, ValueError):  # a wrong file: as the others began
             now = read() if read is not None else settings
         router = make_router(now, loads)
-        publish = functools.partial(metrics.publish, number)
+
+        def publish(text: str) -> None:
+            metrics.publish(number, text)
+            if os.getppid() != parent:  # it was killed: nobody reloads, ends or replaces this worker
+                os.kill(os.getpid(), signal.SIGTERM)
 
         def merge(text: str) -> str:
             publish(text)

@@ -8,7 +8,8 @@
        └── SIGTERM, SIGINT, SIGHUP, SIGUSR1 go on to all workers; a worker that dies is replaced
 
 The bound holds over all workers: a place is taken under a lock between processes, which the system releases
-if its holder dies. A worker's counts end with it: its row is cleared before another one takes it. A change by
+if its holder dies. A worker's counts end with it: its row is cleared before another one takes it. A worker
+whose parent was killed ends within a second, as by SIGTERM: the port is free for another router. A change by
 a request is written to the journal, and every worker makes the changes of the journal in their order, the one
 that was asked included, so all end in the same state. A reload empties the journal.
 
