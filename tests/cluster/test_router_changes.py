@@ -16,6 +16,7 @@ from router_servers import until
 from test_route_command import COMMAND, ask, replica  # noqa: F401
 
 from evenbins.cluster.http import PoolConfig, Router, RouterConfig
+from evenbins.cluster.http_admin import apply_change
 from evenbins.cluster.http_keys import RequestKey
 from evenbins.cluster.http_pool import Pool
 from evenbins.cluster.http_settings import TOKEN_VARIABLE, ServerSettings, read_settings
@@ -306,6 +307,23 @@ def test_a_reload_without_the_memory_for_it_closes_nothing():
         assert router.config is config
         assert not pool.fleet._closed
         assert not pool.connections["http://127.0.0.1:1"]._closed
+        await router.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["hash", "score"])
+def test_a_reload_may_change_weights_by_any_factor(policy):
+    async def main():
+        names = ["http://a:1", "http://b:1"]
+        router = Router(RouterConfig(names, policy=policy))
+        for weights in ({names[0]: 8e10, names[1]: 4e10}, {names[0]: 1.0, names[1]: 1e-3}, {names[1]: 1e9}):
+            config = RouterConfig(list(weights), policy=policy, weights=weights)
+            router.reconfigure(config)
+            assert router.ring.weights == weights
+            assert router.config is config
+            (await router.admit(router.pools["default"], RequestKey("key", (1,)), ())).release()
+        assert apply_change(router, "weight", {"upstream": names[1], "weight": "1e40"})[0] == 400
         await router.close()
 
     asyncio.run(main())

@@ -258,3 +258,30 @@ def test_only_the_first_of_the_queue_looks_again():
         place.release()
 
     asyncio.run(main())
+
+
+def test_a_replica_that_is_removed_while_others_decide_is_not_asked():
+    class Slow:
+        released = 0
+
+        async def take(self, ring, key, *, avoid=()):
+            name = ring.candidates(key)[0]
+            await asyncio.sleep(0.01)
+            return name, self.release
+
+        def release(self):
+            self.released += 1
+
+    async def main():
+        names, loads = ["http://a:1", "http://b:1"], Slow()
+        pool = Pool(RouterConfig(names, limit=8, loads=loads), names, {})
+        gone = pool.ring.candidates("key")[0]
+        admission = asyncio.ensure_future(pool.admit(RequestKey("key", (1,))))
+        await asyncio.sleep(0)
+        pool.remove(gone)
+        place = await admission
+        assert place.name != gone
+        assert loads.released == 1
+        place.release()
+
+    asyncio.run(main())

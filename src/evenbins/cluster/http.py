@@ -216,8 +216,12 @@ class Router:
             name: kept[name] if name in kept else Pool(config, upstreams, config.weights or {})
             for name, upstreams in wanted.items()
         }
-        for name, pool in kept.items():
-            pool.reconfigure(config, wanted[name])
+        for name, pool in list(kept.items()):
+            try:
+                pool.reconfigure(config, wanted[name])
+            except ValueError:  # a ring takes weights within 2**24 of those before
+                pools[name] = Pool(config, wanted[name], config.weights or {})
+                del kept[name]
         for name in self.pools.keys() - kept.keys():
             closing = asyncio.ensure_future(self.pools[name].close())
             self._closing.add(closing)

@@ -117,7 +117,11 @@ def _add(
 
 def _set_weight(router: Router, name: str, parameters: Mapping[str, str]) -> tuple[int, str]:
     try:
-        router.pool_with(name).set_weight(name, float(parameters["weight"]))
+        weight = float(parameters["weight"])
     except (KeyError, ValueError):
         return 400, "the weight must be a positive number: /-/weight?upstream=URL&weight=2\n"
+    try:
+        router.pool_with(name).set_weight(name, weight)
+    except ValueError as error:
+        return 400, f"{error}\n"
     return 200, ""
