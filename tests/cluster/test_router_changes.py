@@ -327,3 +327,23 @@ def test_a_reload_may_change_weights_by_any_factor(policy):
         await router.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["hash", "score"])
+def test_replicas_stay_down_and_drained_when_loads_are_counted_anew(policy):
+    async def main():
+        names = ["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"]
+        config = RouterConfig(names, policy=policy)
+        router = Router(config)
+        router.drain(names[0])
+        router.pool_with(names[1]).fleet.health.failed(names[1], OSError("refused"), at_once=True)
+        router.reconfigure(dataclasses.replace(config, limit=5))
+        assert list(router.ring.states.values()) == ["draining", "down", "up"]
+        pools = {"other": PoolConfig(["model"], names[:2])}
+        router.reconfigure(dataclasses.replace(config, upstreams=names[2:], pools=pools))
+        assert list(router.pools["other"].ring.states.values()) == ["draining", "down"]
+        router.undrain(names[0])
+        assert router.pools["other"].ring.states[names[0]] == "up"
+        await router.close()
+
+    asyncio.run(main())

@@ -99,10 +99,15 @@ def test_a_journal_is_read_in_order_and_anew_after_it_was_emptied():
     writer.write("drain", {"upstream": "x"})
     assert writer.new() == [("add", {"upstream": "x"}), ("drain", {"upstream": "x"})]
     assert writer.new() == []
+    writer.write("drain", {"upstream": "y"})
+    writer.write("undrain", {"upstream": "y"})
+    writer.write("weight", {"upstream": "x", "weight": "2"})
     writer.empty()
-    assert writer.new() == []
+    assert writer.new() == [("drain", {"upstream": "x"})]  # as it is in workers that reload
     writer.write("undrain", {"upstream": "x"})
     assert writer.new() == [("undrain", {"upstream": "x"})]
+    writer.empty()
+    assert writer.new() == []
 
 
 def statuses(port):

@@ -208,7 +208,7 @@ class Router:
         Replicas that stay keep their states and loads. If an option changes by which requests are placed
         (policy, epsilon, limit, seed, …), loads are counted anew: requests under way do not count in them.
         """
-        wanted = dict(_upstreams(config))
+        wanted, states = dict(_upstreams(config)), self.status()["upstreams"]
         kept = {
             name: pool for name, pool in self.pools.items() if name in wanted and pool.is_compatible(config)
         }
@@ -222,6 +222,8 @@ class Router:
             except ValueError:  # a ring takes weights within 2**24 of those before
                 pools[name] = Pool(config, wanted[name], config.weights or {})
                 del kept[name]
+        for name in pools.keys() - kept.keys():
+            pools[name].take_over(states)
         for name in self.pools.keys() - kept.keys():
             closing = asyncio.ensure_future(self.pools[name].close())
             self._closing.add(closing)

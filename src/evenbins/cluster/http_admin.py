@@ -6,7 +6,8 @@
 
 With `admin_token` each needs the header `Authorization: Bearer TOKEN`. Without one only drain and undrain are
 possible, for programs on this machine: not for web pages, and not through a proxy. Requests under way are
-never touched. Changes last until the process ends or reads its configuration file again.
+never touched. Changes last until the process ends or reads its configuration file again; drains, until they
+are ended.
 """
 
 from __future__ import annotations

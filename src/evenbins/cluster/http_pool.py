@@ -375,6 +375,14 @@ class Pool:
                 self._add_breaker(name)
         self._wake()
 
+    def take_over(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Begin with the states that replicas had in another pool: down, drained."""
+        for name in self.connections.keys() & states.keys():
+            if not states[name]["alive"]:
+                self.fleet.health.failed(name, ConnectionError(states[name]["error"]), at_once=True)
+            if states[name]["state"] == "draining":
+                self.fleet.health.drain(name)
+
     def is_compatible(self, config: RouterConfig) -> bool:
         """Return whether this pool can go on with these options: they place requests in the same way."""
         return all(getattr(config, name) == getattr(self.config, name) for name in _PLACEMENT)

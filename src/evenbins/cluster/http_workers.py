@@ -11,7 +11,7 @@ The bound holds over all workers: a place is taken under a lock between processe
 if its holder dies. A worker's counts end with it: its row is cleared before another one takes it. A worker
 whose parent was killed ends within a second, as by SIGTERM: the port is free for another router. A change by
 a request is written to the journal, and every worker makes the changes of the journal in their order, the one
-that was asked included, so all end in the same state. A reload empties the journal.
+that was asked included, so all end in the same state. A reload empties the journal, but for drains.
 
 /-/metrics is the sum over all workers. Not shared: health (each worker finds out by itself), and /-/status,
 which is that of the worker that answers.
@@ -222,7 +222,8 @@ class Journal:
 
     def write(self, change: str, parameters: Mapping[str, str]) -> None:
         """Append a change."""
-        os.write(self._file, json.dumps([change, dict(parameters)]).encode() + b"\n")
+        with self._lock:
+            os.write(self._file, _line(change, parameters))
 
     def new(self) -> list[tuple[str, dict[str, str]]]:
         """Return the changes since the last call, or since the journal was emptied."""
@@ -233,13 +234,28 @@ class Journal:
             data = os.pread(self._file, size - self._read, self._read)
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
-        return [tuple(json.loads(line)) for line in whole.splitlines()]
+        return _changes(whole)
 
     def empty(self) -> None:
-        """Remove all changes."""
+        """Remove all changes but drains, which a reload leaves as they are."""
         with self._lock:  # what is written next may be as long as what was read before
+            drained: dict[str, bytes] = {}
+            for change, parameters in _changes(os.pread(self._file, os.fstat(self._file).st_size, 0)):
+                if change == "drain":
+                    drained[parameters["upstream"]] = _line(change, parameters)
+                elif change != "weight":
+                    drained.pop(parameters["upstream"], None)
             os.ftruncate(self._file, 0)
+            os.write(self._file, b"".join(drained.values()))
             self._times_emptied[0] += 1
+
+
+def _line(change: str, parameters: Mapping[str, str]) -> bytes:
+    return json.dumps([change, dict(parameters)]).encode() + b"\n"
+
+
+def _changes(data: bytes) -> list[tuple[str, dict[str, str]]]:
+    return [tuple(json.loads(line)) for line in data.splitlines()]
 
 
 def run_workers(
