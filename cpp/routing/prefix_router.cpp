@@ -101,7 +101,7 @@ void PrefixRouter::done(uint64_t id, double load) {
   if (!has_node(place) || nodes_[place].id != id) return;  // it has left
   Node& node = nodes_[place];
   --node.requests;
-  node.load = node.requests != 0 ? node.load - load : 0.0;  // no rounding errors pile up
+  node.load = node.requests != 0 ? std::max(0.0, node.load - load) : 0.0;  // no rounding errors pile up
 }
 
 // How many first blocks each candidate holds.

@@ -15,7 +15,10 @@ from http_replicas import Replica, fleet, go, served, soon
 from router_servers import until
 from test_route_command import COMMAND, ask, replica  # noqa: F401
 
-from evenbins.cluster.http import PoolConfig, RouterConfig
+from evenbins.cluster.http import PoolConfig, Router, RouterConfig
+from evenbins.cluster.http_admin import apply_change
+from evenbins.cluster.http_keys import RequestKey
+from evenbins.cluster.http_pool import Pool
 from evenbins.cluster.http_settings import TOKEN_VARIABLE, ServerSettings, read_settings
 
 # --- files ----------------------------------------------------------------------------------------------
@@ -142,6 +145,22 @@ def test_sighup_without_a_file_ends_nothing(replica):  # noqa: F811
         process.stderr.close()
 
 
+def test_sighup_ends_nothing_while_it_starts(replica, tmp_path):  # noqa: F811
+    file = tmp_path / "route.toml"
+    file.write_text(f'upstreams = ["{replica}"]\nport = 0\n')
+    process = subprocess.Popen([*COMMAND, "--config", str(file)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition(":")[2])
+        process.send_signal(signal.SIGHUP)
+        assert "reloaded: routing to 1" in process.stderr.readline()
+        assert ask(port, "/x") == (200, b"ok")
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
 # --- under streams --------------------------------------------------------------------------------------
 
 
@@ -257,3 +276,74 @@ def test_the_token_is_not_shown():
     assert "s3cret" not in repr(config)
     with pytest.raises(ValueError, match="must not be empty"):
         RouterConfig(["http://a:1"], admin_token=" ")
+
+
+@pytest.mark.parametrize("policy", ["hash", "score"])
+def test_replicas_that_came_and_went_leave_nothing_in_a_pool(policy):
+    async def main():
+        names = ["http://a:1"]
+        pool = Pool(RouterConfig(names, policy=policy, limit=1, breaker_failures=1), names, {})
+        for number in range(20):
+            pool.add(f"http://pod{number}:1")
+            places = [await pool.admit(RequestKey(key, (key,))) for key in range(2)]
+            pool._bad[f"http://pod{number}:1"] += 1
+            pool.remove(f"http://pod{number}:1")
+            for place in places:
+                place.release()
+        assert [len(each) for each in (pool.in_flight, pool._bad, pool.breakers, pool._urls)] == [1, 0, 1, 1]
+
+    asyncio.run(main())
+
+
+def test_a_reload_without_the_memory_for_it_closes_nothing():
+    async def main():
+        config = RouterConfig(["http://127.0.0.1:1"], policy="score", cache_blocks=100)
+        router = Router(config)
+        pool = router.pools["default"]
+        with pytest.raises(MemoryError):
+            router.reconfigure(dataclasses.replace(config, cache_blocks=2**40))
+        await asyncio.sleep(0)
+        assert router.pools == {"default": pool}
+        assert router.config is config
+        assert not pool.fleet._closed
+        assert not pool.connections["http://127.0.0.1:1"]._closed
+        await router.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["hash", "score"])
+def test_a_reload_may_change_weights_by_any_factor(policy):
+    async def main():
+        names = ["http://a:1", "http://b:1"]
+        router = Router(RouterConfig(names, policy=policy))
+        for weights in ({names[0]: 8e10, names[1]: 4e10}, {names[0]: 1.0, names[1]: 1e-3}, {names[1]: 1e9}):
+            config = RouterConfig(list(weights), policy=policy, weights=weights)
+            router.reconfigure(config)
+            assert router.ring.weights == weights
+            assert router.config is config
+            (await router.admit(router.pools["default"], RequestKey("key", (1,)), ())).release()
+        assert apply_change(router, "weight", {"upstream": names[1], "weight": "1e40"})[0] == 400
+        await router.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["hash", "score"])
+def test_replicas_stay_down_and_drained_when_loads_are_counted_anew(policy):
+    async def main():
+        names = ["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"]
+        config = RouterConfig(names, policy=policy)
+        router = Router(config)
+        router.drain(names[0])
+        router.pool_with(names[1]).fleet.health.failed(names[1], OSError("refused"), at_once=True)
+        router.reconfigure(dataclasses.replace(config, limit=5))
+        assert list(router.ring.states.values()) == ["draining", "down", "up"]
+        pools = {"other": PoolConfig(["model"], names[:2])}
+        router.reconfigure(dataclasses.replace(config, upstreams=names[2:], pools=pools))
+        assert list(router.pools["other"].ring.states.values()) == ["draining", "down"]
+        router.undrain(names[0])
+        assert router.pools["other"].ring.states[names[0]] == "up"
+        await router.close()
+
+    asyncio.run(main())

@@ -9,8 +9,12 @@ import pytest
 from http_replicas import fleet, go, raw, served, soon
 from test_router_defences import Scripted, before
 
+from evenbins.cluster import http_pool
 from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.http_breaker import Breaker
+from evenbins.cluster.http_keys import RequestKey
+from evenbins.cluster.http_pool import Pool
+from evenbins.cluster.http_workers import WorkerLoads
 
 # --- the queue ------------------------------------------------------------------------------------------
 
@@ -200,3 +204,84 @@ def test_prometheus_client_shows_what_the_router_writes_itself():
             assert len(samples(own)) > 30
 
     go(test())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_open_breaker_counts_with_shared_loads_too(shared):
+    async def main():
+        names = ["http://a:1", "http://b:1"]
+        loads = WorkerLoads(1) if shared else None
+        config = RouterConfig(names, limit=8, breaker_failures=2, breaker_pause=0.05, loads=loads)
+        pool, key = Pool(config, names, {}), RequestKey("key", (1,))
+        broken = await pool.admit(key)
+        for _ in range(2):
+            pool.answered(broken.name, 500)
+        places = [await pool.admit(key) for _ in range(8)]
+        assert broken.name not in {place.name for place in places}
+        last = await pool.admit(key)  # no other one has room
+        assert last.name == broken.name
+        for place in (broken, last, *places):
+            place.release()
+        await asyncio.sleep(0.06)
+        trial, other = await pool.admit(key), await pool.admit(key)
+        assert (trial.name == broken.name, other.name == broken.name) == (True, False)
+        pool.answered(trial.name, 200)
+        assert pool.breakers[trial.name].state == "closed"
+
+    asyncio.run(main())
+
+
+def test_only_the_first_of_the_queue_looks_again():
+    async def main():
+        names = ["http://a:1"]
+        pool = Pool(RouterConfig(names, limit=1, wait=20.0), names, {})
+        key = RequestKey("key", (1,))
+        place = await pool.admit(key)
+        waiting = [asyncio.ensure_future(pool.admit(key)) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        sleeps = 0
+
+        async def count(waiter, seconds):
+            nonlocal sleeps
+            sleeps += 1
+            await sleep(waiter, seconds)
+
+        sleep, http_pool._Waiter.sleep = http_pool._Waiter.sleep, count
+        try:
+            await asyncio.sleep(0.3)
+        finally:
+            http_pool._Waiter.sleep = sleep
+        assert sleeps < 20
+        for each in waiting:  # in their order
+            place.release()
+            place = await each
+        place.release()
+
+    asyncio.run(main())
+
+
+def test_a_replica_that_is_removed_while_others_decide_is_not_asked():
+    class Slow:
+        released = 0
+
+        async def take(self, ring, key, *, avoid=()):
+            name = ring.candidates(key)[0]
+            await asyncio.sleep(0.01)
+            return name, self.release
+
+        def release(self):
+            self.released += 1
+
+    async def main():
+        names, loads = ["http://a:1", "http://b:1"], Slow()
+        pool = Pool(RouterConfig(names, limit=8, loads=loads), names, {})
+        gone = pool.ring.candidates("key")[0]
+        admission = asyncio.ensure_future(pool.admit(RequestKey("key", (1,))))
+        await asyncio.sleep(0)
+        pool.remove(gone)
+        place = await admission
+        assert place.name != gone
+        assert loads.released == 1
+        place.release()
+
+    asyncio.run(main())

@@ -99,10 +99,15 @@ def test_a_journal_is_read_in_order_and_anew_after_it_was_emptied():
     writer.write("drain", {"upstream": "x"})
     assert writer.new() == [("add", {"upstream": "x"}), ("drain", {"upstream": "x"})]
     assert writer.new() == []
+    writer.write("drain", {"upstream": "y"})
+    writer.write("undrain", {"upstream": "y"})
+    writer.write("weight", {"upstream": "x", "weight": "2"})
     writer.empty()
-    assert writer.new() == []
+    assert writer.new() == [("drain", {"upstream": "x"})]  # as it is in workers that reload
     writer.write("undrain", {"upstream": "x"})
     assert writer.new() == [("undrain", {"upstream": "x"})]
+    writer.empty()
+    assert writer.new() == []
 
 
 def statuses(port):
@@ -175,3 +180,44 @@ def test_policies_that_remember_prefixes_need_one_process(policy):
     assert settings_from(options).config.policy == policy
     with pytest.raises(ValueError, match=r"workers must be 1 .* got 2: each worker would know only its own"):
         settings_from(options | {"workers": 2})
+
+
+def test_a_journal_that_grew_as_long_again_is_read_anew():
+    """A reload empties it; the next change may be as long as those before, or longer."""
+    journal = Journal()
+    for upstream in ("http://a:1", "http://a:1", "http://longer:1"):
+        journal.write("add", {"upstream": upstream})
+        assert journal.new() == [("add", {"upstream": upstream})]
+        journal.empty()
+
+
+def test_the_bound_of_a_pool_does_not_count_requests_of_others():
+    loads = WorkerLoads(2)
+    busy, ring = (HashRing([f"{name}{number}" for number in range(8)], epsilon=0.25) for name in "ab")
+    for number in range(400):
+        take(loads, busy, number)
+    for _ in range(40):
+        take(loads, ring, "hot")
+    assert max(loads.counts(ring.names)) == 7  # ceil(1.25 * 40 / 8)
+
+
+def test_workers_end_when_their_parent_was_killed(replica):  # noqa: F811
+    """Otherwise a router that is started anew would share its port with them."""
+    command = [*COMMAND, "--upstream", replica, "--port", "0", "--workers", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition(":")[2])
+
+        def status():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return statuses(port)
+            return {}
+
+        until(lambda: len(status()) == 2, what="the answers of two workers")
+    finally:
+        process.kill()
+        process.wait()
+    assert process.stderr.read() is not None  # until the last one has closed it
+    process.stderr.close()
+    assert status() == {}

@@ -236,3 +236,17 @@ def test_threads_and_coroutines_share_the_counts() -> None:
 
     asyncio.run(main())
     assert ring.lease_loads() == dict.fromkeys(NAMES, 0)
+
+
+def test_nodes_that_came_and_went_leave_nothing_behind():
+    ring = HashRing(["a"], epsilon=0.25)
+    for number in range(50):
+        ring.add_node(f"pod{number}")
+        leases = [ring.lease(str(key)) for key in range(8)]
+        for lease in leases:
+            lease.acquire()
+        ring.remove_node(f"pod{number}")
+        for lease in leases:
+            lease.release()
+    assert not ring._loads
+    assert ring.lease_loads() == {"a": 0}

@@ -138,7 +138,7 @@ class Router:
         """Take a request off its node."""
         node, load = ticket
         node.requests -= 1
-        node.load = node.load - load if node.requests else 0.0
+        node.load = max(0.0, node.load - load) if node.requests else 0.0
 
     @staticmethod
     def _depth(cache: StepCache | LruCache, blocks: Sequence[int]) -> int:

@@ -1026,3 +1026,16 @@ def test_equal_fingerprints_route_alike_and_not_the_other_way_round() -> None:
     b.remove_node("d:1")
     assert (a.node_many(range(1000)) == b.node_many(range(1000))).all()
     assert a.fingerprint() != b.fingerprint()  # documented
+
+
+def test_a_lease_is_not_copied() -> None:
+    """Each copy would give its place back once."""
+    ring = HashRing(["a", "b"], epsilon=0.25)
+    with ring.lease("key", weight=2.5):
+        lease = ring.lease("key")
+        lease.acquire()
+        for copies in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                copies(lease)
+        lease.release()
+    assert ring.stats().leases == 0

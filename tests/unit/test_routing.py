@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import os
+import pickle
 import random
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -472,3 +476,54 @@ def test_wrong_calls_change_nothing(call: Callable[[PrefixRouter], object], what
         call(router)
     assert router.stats() == PrefixRouter(NODES).stats()
     assert router.names == tuple(NODES)
+
+
+def test_done_counts_work_that_rounds_to_nothing() -> None:
+    router = PrefixRouter(["a"])
+    router.done(router.route([1, 2]))
+    router.done(router.route([1, 3], 5e-324))
+    assert router.stats().in_flight == 0
+
+
+def test_choices_and_routers_are_not_copied() -> None:
+    """Each copy of a choice would take its work off once."""
+    router = PrefixRouter(["a"])
+    for thing in (router, router.route([1])):
+        for copies in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                copies(thing)
+
+
+@pytest.mark.parametrize("policy", ["hash", "score"])
+def test_nodes_to_avoid_are_any_iterable_of_names(policy: str) -> None:
+    router = PrefixRouter(["a", "b", "c"], policy=policy)
+    for number in range(20):
+        assert router.route([number], avoid=(name for name in "ab")).node == "c"
+        assert router.route([number], avoid=np.array(["a", "b"])).node == "c"
+    for wrong in (b"a", None, 5, [["a"]], [1]):
+        with pytest.raises(TypeError, match="avoid must be several names"):
+            router.route([1], avoid=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have() -> None:
+    router = PrefixRouter(["a", "b"])
+    choice = router.route([1])
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with router._lock:
+            held.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        router.done(choice)
+        os._exit(0 if router.stats().in_flight == 0 else 1)
+    over.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

@@ -8,6 +8,7 @@ are those of the package, which registers the command.
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import click
@@ -128,6 +129,10 @@ def route(config: str | None, **options: Any) -> None:
         where = f"{settings.server.host}:{settings.server.port}"
         raise click.ClickException(f"cannot listen on {where}: {reason}; choose another") from None
     with listener:
+        early: list[
+            int
+        ] = []  # signals to reload before there is an event loop; not blocked: NumPy has threads
+        signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         replicas = len(router.status()["upstreams"])
@@ -136,4 +141,4 @@ def route(config: str | None, **options: Any) -> None:
         if several:
             serve_by_workers(settings, listener, again)
         else:
-            serve(router, settings, listener, again)
+            serve(router, settings, listener, again, early=early)

@@ -208,19 +208,26 @@ class Router:
         Replicas that stay keep their states and loads. If an option changes by which requests are placed
         (policy, epsilon, limit, seed, …), loads are counted anew: requests under way do not count in them.
         """
-        wanted = dict(_upstreams(config))
-        kept = {name: pool for name, pool in self.pools.items() if pool.is_compatible(config)}
-        for name in self.pools.keys() - (wanted.keys() & kept.keys()):
+        wanted, states = dict(_upstreams(config)), self.status()["upstreams"]
+        kept = {
+            name: pool for name, pool in self.pools.items() if name in wanted and pool.is_compatible(config)
+        }
+        pools = {  # first, since there may be no memory for new ones
+            name: kept[name] if name in kept else Pool(config, upstreams, config.weights or {})
+            for name, upstreams in wanted.items()
+        }
+        for name, pool in list(kept.items()):
+            try:
+                pool.reconfigure(config, wanted[name])
+            except ValueError:  # a ring takes weights within 2**24 of those before
+                pools[name] = Pool(config, wanted[name], config.weights or {})
+                del kept[name]
+        for name in pools.keys() - kept.keys():
+            pools[name].take_over(states)
+        for name in self.pools.keys() - kept.keys():
             closing = asyncio.ensure_future(self.pools[name].close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
-        pools = {}
-        for name, upstreams in wanted.items():
-            if name in kept:
-                kept[name].reconfigure(config, upstreams)
-                pools[name] = kept[name]
-            else:
-                pools[name] = Pool(config, upstreams, config.weights or {})
         self.pools = pools
         self._use(config)
         if self._started:

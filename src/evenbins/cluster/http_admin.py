@@ -6,7 +6,8 @@
 
 With `admin_token` each needs the header `Authorization: Bearer TOKEN`. Without one only drain and undrain are
 possible, for programs on this machine: not for web pages, and not through a proxy. Requests under way are
-never touched. Changes last until the process ends or reads its configuration file again.
+never touched. Changes last until the process ends or reads its configuration file again; drains, until they
+are ended.
 """
 
 from __future__ import annotations
@@ -110,12 +111,18 @@ def _add(
         pool.add(check_url(name), float(parameters.get("weight", "1")))
     except ValueError as error:
         return 400, f"{error}\n"
+    except MemoryError as error:
+        return 503, f"{error}\n"
     return 200, ""
 
 
 def _set_weight(router: Router, name: str, parameters: Mapping[str, str]) -> tuple[int, str]:
     try:
-        router.pool_with(name).set_weight(name, float(parameters["weight"]))
+        weight = float(parameters["weight"])
     except (KeyError, ValueError):
         return 400, "the weight must be a positive number: /-/weight?upstream=URL&weight=2\n"
+    try:
+        router.pool_with(name).set_weight(name, weight)
+    except ValueError as error:
+        return 400, f"{error}\n"
     return 200, ""

@@ -34,7 +34,7 @@ from evenbins.routing.router import PrefixRouter
 __all__ = ["Place", "Pool", "QueueFullError"]
 
 _IDLE = 1.5  # seconds that a connection is kept for the next request
-_NAP = 0.05  # a limit may rise without a place coming back: whoever waits looks again
+_NAP = 0.05  # a limit may rise without a place coming back: the first that waits looks again
 _PAUSE = 1.0  # seconds without asking Redis after it failed
 
 _BREAKER = ("breaker_failures", "breaker_window", "breaker_pause")
@@ -158,7 +158,7 @@ class Pool:
         error: Exception = RingFullError("all upstreams are at their limit of requests: try again")
         try:
             while (left := deadline - loop.time()) > 0:
-                await waiter.sleep(min(left, _NAP))
+                await waiter.sleep(min(left, _NAP) if self._queue[0] is waiter else left)
                 if self._queue[0] is waiter:
                     try:
                         place = await self._try_any(key, failed)
@@ -190,7 +190,7 @@ class Pool:
     def _try(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
         """Return a place; None if there is no room now."""
         now = time.monotonic()
-        blocked = tuple(name for name, each in self.breakers.items() if each.blocks(now))
+        blocked = self._blocked(now)
         choose = self._try_ring if self.prefix is None else self._try_prefix
         place = None
         if blocked:
@@ -201,9 +201,16 @@ class Pool:
         if place is not None:
             if failed:
                 place.reason = "retry"
-            if place.name in self.breakers:
-                self.breakers[place.name].begin(now)
+            self._begin(place.name, now)
         return place
+
+    def _blocked(self, now: float) -> tuple[str, ...]:
+        """Return the replicas whose breakers let nothing through."""
+        return tuple(name for name, each in self.breakers.items() if each.blocks(now))
+
+    def _begin(self, name: str, now: float) -> None:
+        if name in self.breakers:
+            self.breakers[name].begin(now)
 
     def _try_ring(self, key: RequestKey, avoid: tuple[str, ...], counts: bool) -> Place | None:
         lease: Lease = self.ring.lease(key.key, avoid=avoid)
@@ -245,21 +252,34 @@ class Pool:
 
     def _leave(self, name: str) -> None:
         self.in_flight[name] -= 1
+        if not self.in_flight[name] and name not in self.connections:  # it was removed
+            del self.in_flight[name]
         self._wake()
 
     async def _shared_place(self, key: RequestKey, failed: tuple[str, ...]) -> Place | None:
         """Return a place by the counts that routers share; by ours if they cannot be asked."""
         assert self.config.loads is not None
+        take, now = self.config.loads.take, time.monotonic()
+        blocked = self._blocked(now)
         try:
-            name, release = await self.config.loads.take(self.ring, key.key, avoid=failed)
+            try:
+                name, release = await take(self.ring, key.key, avoid=failed + blocked)
+            except (RingFullError, NoNodesError):
+                if not blocked:
+                    raise
+                name, release = await take(self.ring, key.key, avoid=failed)
         except (RingFullError, NoNodesError):
             raise
         except Exception:  # whatever Redis or its client say: requests go on
             self.shared_errors += 1
             self._ask_again = time.monotonic() + _PAUSE
             return self._try(key, failed)
+        if name not in self.connections:  # it was removed meanwhile
+            release()
+            return self._try(key, failed)
         home = bool(failed) or name == self.ring.node(key.key)
         self.jumps += not home
+        self._begin(name, now)
         return self._place(name, "retry" if failed else "hash" if home else "load", 0, None, release)
 
     # --- what requests meet -----------------------------------------------------------------------------
@@ -314,9 +334,14 @@ class Pool:
 
     def add(self, name: str, weight: float = 1.0) -> None:
         """Add a replica; those that are there keep all keys but its share."""
-        self.fleet.health.add(name, weight)
         if self.prefix is not None:
-            self.prefix.add_node(name, weight)
+            self.prefix.add_node(name, weight)  # first: there may be no memory for its index
+        try:
+            self.fleet.health.add(name, weight)
+        except ValueError:
+            if self.prefix is not None:
+                self.prefix.remove_node(name)
+            raise
         self._prepare(name)
         self._wake()
 
@@ -327,7 +352,9 @@ class Pool:
             self.prefix.remove_node(name)
         self.connections.pop(name).close()
         self.breakers.pop(name, None)
-        del self._urls[name]
+        del self._urls[name], self._bad[name]
+        if not self.in_flight[name]:
+            del self.in_flight[name]
 
     def reconfigure(self, config: RouterConfig, upstreams: Iterable[str]) -> None:
         """Take over options that `is_compatible` with those before, and another set of replicas."""
@@ -347,6 +374,14 @@ class Pool:
             for name in wanted:
                 self._add_breaker(name)
         self._wake()
+
+    def take_over(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Begin with the states that replicas had in another pool: down, drained."""
+        for name in self.connections.keys() & states.keys():
+            if not states[name]["alive"]:
+                self.fleet.health.failed(name, ConnectionError(states[name]["error"]), at_once=True)
+            if states[name]["state"] == "draining":
+                self.fleet.health.drain(name)
 
     def is_compatible(self, config: RouterConfig) -> bool:
         """Return whether this pool can go on with these options: they place requests in the same way."""

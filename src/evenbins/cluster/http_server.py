@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evenbins.cluster.http import Router
@@ -84,6 +83,7 @@ def bind(server: ServerSettings, *, listening: bool = True) -> socket.socket:
 def serve(
     router: Router, settings: Settings, listener: socket.socket, read: Callable[[], Settings] | None = None,
     journal: Journal | None = None, publish: Callable[[str], object] | None = None,
+    early: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Serve a router until SIGTERM or SIGINT; then finish what is under way.
 
@@ -99,6 +99,8 @@ def serve(
         Returns the configuration as it is now, for SIGHUP; OSError, TypeError or ValueError if it is wrong.
     journal, publish
         Of a worker: its changes, and what takes its metrics every second.
+    early
+        Not empty if SIGHUP has come before this call.
     """
     uvicorn = library("uvicorn", "route")
     from evenbins.cluster.http_protocol import protocol
@@ -128,7 +130,11 @@ def serve(
             if getattr(new.server, field.name) != getattr(current.server, field.name)
             and field.name not in ("access_log", "admin_token_file")
         ]
-        router.reconfigure(_completed(new, router.config.loads))
+        try:
+            router.reconfigure(_completed(new, router.config.loads))
+        except (MemoryError, TypeError, ValueError) as error:
+            write_line(f"evenbins: not reloaded: {error}")
+            return
         current = Settings(new.config, dataclasses.replace(
             new.server, **{name: getattr(current.server, name) for name in late}
         ))  # fmt: skip
@@ -156,6 +162,8 @@ def serve(
             before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGTERM, signal.SIGINT)}
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, reload)
+            if early:
+                loop.call_soon(reload)
             if journal is not None:
                 loop.add_signal_handler(signal.SIGUSR1, follow)
                 router.on_change = pass_on
@@ -189,6 +197,7 @@ def serve_by_workers(
     port = address.getsockname()[1]
     server = dataclasses.replace(settings.server, port=port)
     loads, journal, metrics = WorkerLoads(server.workers), Journal(), WorkerMetrics(server.workers)
+    parent = os.getpid()
 
     def work(number: int) -> None:
         loads.use_row(number)
@@ -196,7 +205,11 @@ def serve_by_workers(
         with contextlib.suppress(OSError, TypeError, ValueError):  # a wrong file: as the others began
             now = read() if read is not None else settings
         router = make_router(now, loads)
-        publish = functools.partial(metrics.publish, number)
+
+        def publish(text: str) -> None:
+            metrics.publish(number, text)
+            if os.getppid() != parent:  # it was killed: nobody reloads, ends or replaces this worker
+                os.kill(os.getpid(), signal.SIGTERM)
 
         def merge(text: str) -> str:
             publish(text)

@@ -8,9 +8,10 @@
        └── SIGTERM, SIGINT, SIGHUP, SIGUSR1 go on to all workers; a worker that dies is replaced
 
 The bound holds over all workers: a place is taken under a lock between processes, which the system releases
-if its holder dies. A worker's counts end with it: its row is cleared before another one takes it. A change by
+if its holder dies. A worker's counts end with it: its row is cleared before another one takes it. A worker
+whose parent was killed ends within a second, as by SIGTERM: the port is free for another router. A change by
 a request is written to the journal, and every worker makes the changes of the journal in their order, the one
-that was asked included, so all end in the same state. A reload empties the journal.
+that was asked included, so all end in the same state. A reload empties the journal, but for drains.
 
 /-/metrics is the sum over all workers. Not shared: health (each worker finds out by itself), and /-/status,
 which is that of the worker that answers.
@@ -31,6 +32,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from evenbins._bulk import Key
 from evenbins.cluster.http_metrics import PREFIX
@@ -41,10 +43,21 @@ from evenbins.rings import HashRing, NoNodesError, RingFullError
 __all__ = ["SIGNALS", "Journal", "WorkerLoads", "WorkerMetrics", "run_workers"]
 
 _SLOTS = 4096  # replicas, at most
+_MOST_RINGS = 64
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _TEXT_BYTES = 2**22
 _UP, _OPEN = PREFIX + "up{", PREFIX + "breaker_open{"
 _PAUSE = 0.5  # seconds before a worker that died is replaced
+
+
+class _Bounds(NamedTuple):
+    """The bounds of a ring's nodes, see `integer_bounds`; a pool has a ring of its own."""
+
+    ring: HashRing
+    version: int
+    names: tuple[str, ...]
+    denominator: int
+    numerators: dict[str, int]
 
 
 class WorkerLoads:
@@ -65,12 +78,12 @@ class WorkerLoads:
 
     def __init__(self, workers: int) -> None:
         self._cells = memoryview(mmap.mmap(-1, 8 * _SLOTS * (workers + 1))).cast("q")
-        # The first row has digests of names (0: free), each other one a worker's counts; slot 0: its total.
+        # The first row has digests of names (0: free), each other one a worker's counts; slot 0 is not used.
         self._rows = [_SLOTS * number for number in range(1, workers + 1)]
         self._row = self._rows[0]
         self._lock = _Lock()
         self._slots: dict[str, int] = {}
-        self._known: tuple[HashRing, int, int, dict[str, int]] | None = None
+        self._known: dict[int, _Bounds] = {}  # by the id of the ring, which is kept too
 
     def use_row(self, number: int) -> None:
         """Count in this row, from zero."""
@@ -86,9 +99,10 @@ class WorkerLoads:
         open_ones = [name for name in candidates if name not in avoid] if avoid else candidates
         if not open_ones:
             raise NoNodesError("no upstream is left to ask")
-        denominator, numerators = self._bounds(ring, candidates)
+        bounds = self._bounds(ring, candidates)
+        denominator, numerators = bounds.denominator, bounds.numerators
         with self._lock:
-            total = self._count(0) + 1 if denominator else 1
+            total = sum(self._count(self._slot(name)) for name in bounds.names) + 1 if denominator else 1
             for name in open_ones:
                 slot = self._slot(name)
                 if self._count(slot) * (denominator or 1) < total * numerators[name]:
@@ -110,13 +124,15 @@ class WorkerLoads:
 
     def _add(self, slot: int, number: int) -> None:
         self._cells[self._row + slot] += number  # only this process writes its row
-        self._cells[self._row] += number
 
-    def _bounds(self, ring: HashRing, serving: tuple[str, ...]) -> tuple[int, dict[str, int]]:
-        known, version = self._known, ring.version  # which changes with the nodes that serve
-        if known is None or known[0] is not ring or known[1] != version:
-            self._known = known = (ring, version, *integer_bounds(ring, serving))
-        return known[2], known[3]
+    def _bounds(self, ring: HashRing, serving: tuple[str, ...]) -> _Bounds:
+        known, version = self._known.get(id(ring)), ring.version  # which changes with the nodes that serve
+        if known is None or known.version != version:
+            if len(self._known) >= _MOST_RINGS:  # a reload makes others
+                self._known.clear()
+            known = _Bounds(ring, version, ring.names, *integer_bounds(ring, serving))
+            self._known[id(ring)] = known
+        return known
 
     def _slot(self, name: str) -> int:
         """Return the slot of a name, the same in all processes; under the lock."""
@@ -200,24 +216,46 @@ class Journal:
         os.close(handle)
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         os.unlink(path)
-        self._read = 0
+        self._times_emptied = memoryview(mmap.mmap(-1, 8)).cast("q")  # by the parent
+        self._lock = _Lock()
+        self._read, self._seen = 0, 0
 
     def write(self, change: str, parameters: Mapping[str, str]) -> None:
         """Append a change."""
-        os.write(self._file, json.dumps([change, dict(parameters)]).encode() + b"\n")
+        with self._lock:
+            os.write(self._file, _line(change, parameters))
 
     def new(self) -> list[tuple[str, dict[str, str]]]:
         """Return the changes since the last call, or since the journal was emptied."""
-        size = os.fstat(self._file).st_size
-        self._read = 0 if size < self._read else self._read
-        data = os.pread(self._file, size - self._read, self._read)
+        with self._lock:
+            if self._seen != self._times_emptied[0]:
+                self._read, self._seen = 0, self._times_emptied[0]
+            size = os.fstat(self._file).st_size
+            data = os.pread(self._file, size - self._read, self._read)
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
-        return [tuple(json.loads(line)) for line in whole.splitlines()]
+        return _changes(whole)
 
     def empty(self) -> None:
-        """Remove all changes."""
-        os.ftruncate(self._file, 0)
+        """Remove all changes but drains, which a reload leaves as they are."""
+        with self._lock:  # what is written next may be as long as what was read before
+            drained: dict[str, bytes] = {}
+            for change, parameters in _changes(os.pread(self._file, os.fstat(self._file).st_size, 0)):
+                if change == "drain":
+                    drained[parameters["upstream"]] = _line(change, parameters)
+                elif change != "weight":
+                    drained.pop(parameters["upstream"], None)
+            os.ftruncate(self._file, 0)
+            os.write(self._file, b"".join(drained.values()))
+            self._times_emptied[0] += 1
+
+
+def _line(change: str, parameters: Mapping[str, str]) -> bytes:
+    return json.dumps([change, dict(parameters)]).encode() + b"\n"
+
+
+def _changes(data: bytes) -> list[tuple[str, dict[str, str]]]:
+    return [tuple(json.loads(line)) for line in data.splitlines()]
 
 
 def run_workers(

@@ -274,7 +274,10 @@ class HashRing:
 
     def _unlease(self, number: int, units: int) -> None:  # called by Lease
         with self._lock:
-            self._loads[self._leases.pop(number)] -= 1
+            name = self._leases.pop(number)
+            self._loads[name] -= 1
+            if not self._loads[name]:  # it may have been removed
+                del self._loads[name]
 
     # --- what it holds --------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from evenbins._bulk import Key
@@ -71,6 +71,9 @@ class Lease:
 
     async def __aexit__(self, *error: object) -> None:
         self.release()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a lease counts one use of its ring: it cannot be copied or pickled")
 
     def __repr__(self) -> str:
         return f"Lease(key={self._key!r}, node={self.node!r})"

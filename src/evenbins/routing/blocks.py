@@ -62,7 +62,8 @@ def blocks_of(
     if isinstance(text_or_tokens, str):
         data = memoryview(_utf8(text_or_tokens))
     elif isinstance(text_or_tokens, bytes | bytearray | memoryview):
-        data = memoryview(text_or_tokens).cast("B")
+        data = memoryview(text_or_tokens)
+        data = data.cast("B") if data.c_contiguous else memoryview(data.tobytes())
     else:
         data = memoryview(_token_bytes(text_or_tokens))
         step *= _TOKEN_BYTES

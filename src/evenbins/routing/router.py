@@ -34,9 +34,12 @@ coroutines may call everything. The same calls in the same order with the same s
 from __future__ import annotations
 
 import operator
+import os
 import threading
-from collections.abc import Collection, Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +55,7 @@ from evenbins.rings.ring import HashRing
 __all__ = ["Choice", "PrefixRouter", "RouterStats"]
 
 _POLICIES = ("hash", "prefix", "score")
+_NONE: tuple[str, ...] = ()
 
 
 class Choice:
@@ -76,6 +80,9 @@ class Choice:
         self._router = router
         self._load = load
         self._node_id = node_id
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Choice stands for one request of its router: it cannot be copied or pickled")
 
     def __repr__(self) -> str:
         return f"Choice(node={self.node!r}, depth={self.depth}, reason={self.reason!r})"
@@ -172,6 +179,10 @@ class PrefixRouter:
         self._core.reserve(len(weights_by_name))
         self._places = {name: self._core.add_node(name, weight) for name, weight in weights_by_name.items()}
         self._lock = threading.RLock()  # of changes of nodes; a signal's handler may make some, too
+        _routers.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a PrefixRouter cannot be copied or pickled: make another one")
 
     # --- requests -------------------------------------------------------------------------------------------
 
@@ -180,7 +191,7 @@ class PrefixRouter:
         blocks: Sequence[int] | npt.NDArray[np.integer],
         work: float = 1.0,
         *,
-        avoid: Collection[str] = (),
+        avoid: Iterable[str] = _NONE,
     ) -> Choice:
         """Choose the node of a request, and count its work there until `done`; O(blocks + nodes).
 
@@ -202,8 +213,8 @@ class PrefixRouter:
         TypeError, ValueError
             An argument is of the wrong type or outside its range.
         """
-        if avoid and isinstance(avoid, str):
-            raise arguments.type_error("avoid", "several names", avoid, f"Pass [{avoid!r}]")
+        if avoid is not _NONE:
+            avoid = _checked_names(avoid)
         try:
             if avoid or self._hash_blocks:
                 work = _checked_work(work)
@@ -220,7 +231,7 @@ class PrefixRouter:
         return Choice(self, *found)
 
     def _route_among(
-        self, blocks: Sequence[int] | npt.NDArray[np.integer], work: float, avoid: Collection[str]
+        self, blocks: Sequence[int] | npt.NDArray[np.integer], work: float, avoid: Iterable[str]
     ) -> tuple[str, int, str, float, int] | None:
         with self._lock:
             probes: list[int] = []
@@ -244,9 +255,9 @@ class PrefixRouter:
                 "choice", "one that this router returned", choice, "Pass what route returned"
             )
         with self._lock:
-            load, choice._load = choice._load, 0.0
-            if load:
-                self._core.done(choice._node_id, load)
+            node_id, choice._node_id = choice._node_id, 0
+            if node_id:
+                self._core.done(node_id, choice._load)
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
@@ -276,7 +287,7 @@ class PrefixRouter:
             self._ring.add_node(name, weight)
             try:
                 self._places[name] = self._core.add_node(name, float(weight))
-            except MemoryError:
+            except BaseException:  # no memory, or an interrupt
                 self._ring.remove_node(name)
                 raise
 
@@ -322,11 +333,31 @@ class PrefixRouter:
             )  # fmt: skip
 
 
+_routers: weakref.WeakSet[PrefixRouter] = weakref.WeakSet()
+
+
+def _reset_locks() -> None:
+    """Make new locks in a child process: a thread that it does not have may hold those of its parent."""
+    for router in list(_routers):
+        router._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_locks)
+
 _RULE, _REMEDY = "a list of integers", "Pass what evenbins.routing.blocks_of returns"
 
 
 def _checked_work(work: object) -> float:
     return arguments.real("work", work, "", "Pass the tokens of the prompt", above=0, most=1e100)
+
+
+def _checked_names(avoid: object) -> frozenset[str]:
+    if not isinstance(avoid, str | bytes) and isinstance(avoid, Iterable):
+        names = tuple(avoid)
+        if all(isinstance(name, str) for name in names):
+            return frozenset(names)
+    raise arguments.type_error("avoid", "several names", avoid, "Pass a list of names of nodes")
 
 
 def _as_sequence(blocks: object) -> Sequence[int] | npt.NDArray[np.integer]:

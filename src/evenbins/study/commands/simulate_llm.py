@@ -75,7 +75,7 @@ def llm(
     chosen = policies or _POLICIES + _FURTHER * every + _PEERS * peers
     with Steps() as bar:
         begun = bar.begin("reading")
-        trace = read_requests(path, progress=lambda lines: begun(lines, None))
+        trace = with_option_errors(lambda: read_requests(path, progress=lambda lines: begun(lines, None)))
         if requests is not None:
             trace = trace[:requests]
         report = with_option_errors(
