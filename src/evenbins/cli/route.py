@@ -129,9 +129,8 @@ def route(config: str | None, **options: Any) -> None:
         where = f"{settings.server.host}:{settings.server.port}"
         raise click.ClickException(f"cannot listen on {where}: {reason}; choose another") from None
     with listener:
-        early: list[
-            int
-        ] = []  # signals to reload before there is an event loop; not blocked: NumPy has threads
+        # Signals to reload before there is an event loop. They are not blocked: NumPy's threads would take them.
+        early: list[int] = []
         signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
