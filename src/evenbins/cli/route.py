@@ -129,7 +129,7 @@ def route(config: str | None, **options: Any) -> None:
         where = f"{settings.server.host}:{settings.server.port}"
         raise click.ClickException(f"cannot listen on {where}: {reason}; choose another") from None
     with listener:
-        # Signals to reload before there is an event loop. They are not blocked: NumPy's threads would take them.
+        # Signals to reload before there is an event loop; NumPy's threads would take blocked ones.
         early: list[int] = []
         signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
         host, port = listener.getsockname()[:2]
