@@ -24,6 +24,8 @@ SEARCHES = {
     "docker": "routing",
     "union": "filters",
     "install": "quickstart",
+    "windows": "platforms",
+    "cite": "papers",
 }
 """What people search for, and the page that must come first."""
 

@@ -20,7 +20,9 @@ def main(command: list[str], out: TextIO) -> int:
     """Run the command; return its exit status."""
     lines, tenth = [], -1
     print("compiling the core: about two minutes, later only what has changed", file=out, flush=True)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as build:
         for line in build.stdout or ():
             lines.append(line)
             if found := COUNT.search(line):

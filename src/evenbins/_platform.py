@@ -1,7 +1,8 @@
 """What operating systems do differently: files, folders, signals, memory. The core's half is platform.hpp.
 
                        Linux              macOS                Windows
-    flush              fsync              F_FULLFSYNC          fsync (FlushFileBuffers)
+    flush              fsync              F_FULLFSYNC, or      fsync (FlushFileBuffers)
+                                          fsync if it cannot
     names in a folder  fsync              F_FULLFSYNC          by the file system's own journal
     lock               flock              flock                LockFileEx
     mode of a file     fchmod             fchmod               inherited from the folder
@@ -12,6 +13,7 @@ and the file under the name is the old one.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -53,9 +55,13 @@ def flush(descriptor: int) -> None:
     if sys.platform == "darwin":  # fsync ends there when the drive has them in its memory
         import fcntl
 
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(descriptor)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+        except OSError as error:  # a file system that cannot: network shares, exFAT
+            if error.errno not in (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL):
+                raise
+    os.fsync(descriptor)
 
 
 def open_folder(folder: str | os.PathLike[str]) -> int | None:

@@ -5,8 +5,10 @@ The tests go over `endpoints()`, so a new endpoint of any page is tested here as
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from evenbins.cli import _spill
 from evenbins.design.filters import Request, designs_for
 from evenbins.errors import FormatError
 from evenbins.filters import plan_blocked
-from evenbins.study.lab import dedup, docs, filters, inspect, papers
+from evenbins.study.lab import app, dedup, docs, filters, inspect, papers
 from evenbins.study.lab.app import PAGES, STATIC, create_app, endpoints
 from evenbins.study.lab.jobs import Cancelled, Jobs
 from evenbins.study.lab.parameters import Choice, Endpoint, Flag, Number, Text
@@ -467,6 +469,52 @@ def test_a_file_that_is_too_large_is_refused_with_or_without_its_length(
     assert inspect.MOST_BYTES == 2**28
 
 
+@pytest.mark.parametrize("name", ["-rf.evb", "\N{GRINNING FACE}.evb", "a'b\"c.evb"])
+def test_what_is_copied_names_the_file(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    evenbins.BlockedBloomFilter(100).save(name)
+    data = Path(name).read_bytes()
+    found = client.post("/api/inspect/file", params={"name": name}, content=data, headers=OURS).json()
+    path = shlex.split(found["command"])[-1]
+    assert not path.startswith("-")
+    assert Path(path).samefile(name)
+    exec(found["python"], {"print": lambda *_: None})
+
+
+def test_a_file_that_does_not_arrive_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_FILE_SECONDS", 0.05)
+    endpoint = Endpoint("inspect/file", lambda file: None, upload=1000, summary="A file.")
+    served = create_app(pages=[endpoint])
+    sent: list[dict[str, Any]] = []
+
+    async def ask_slowly(last: dict[str, Any] | None) -> None:
+        messages = [{"type": "http.request", "body": b"x", "more_body": True}]
+        messages += [last] if last else []
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop(0)
+            return await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"host", b"127.0.0.1:8765"), (b"x-evenbins-lab", b"1")]
+        scope = {
+            "type": "http", "method": "POST", "path": "/api/inspect/file", "raw_path": b"/api/inspect/file",
+            "query_string": b"", "headers": headers, "server": ("127.0.0.1", 8765), "root_path": "",
+        }  # fmt: skip
+        await served(scope, receive, send)
+
+    asyncio.run(ask_slowly(None))
+    assert sent[0]["status"] == 408
+    sent.clear()
+    asyncio.run(ask_slowly({"type": "http.disconnect"}))
+    assert sent[0]["status"] == 400  # and no traceback in the terminal
+
+
 # --- deduplication -----------------------------------------------------------------------------------------
 
 
@@ -502,11 +550,30 @@ def test_designs_that_cannot_be_say_why_and_the_disk_has_room(client: TestClient
 # --- documentation -----------------------------------------------------------------------------------------
 
 
-def test_every_page_has_its_documentation(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_page_has_its_documentation(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for page in (*PAGES, "lab"):
         assert (docs.FOLDER / f"{docs.PAGES[page]}.md").is_file()
         assert client.get(f"/docs/{page}").status_code in (200, 307)
     assert client.get("/docs/nosuch").status_code == 404
-    assert client.get("/docs/built/%2e%2e/%2e%2e/index.md").status_code == 404
+    for path in ("%2e%2e/%2e%2e/index.md", "%00", "x" * 2000, ""):
+        assert client.get(f"/docs/built/{path}").status_code == 404
     monkeypatch.setattr(docs, "_published", lambda: "https://docs.example")
+    assert "docs.example" not in client.get("/docs/rings").headers.get("location", "")  # it is here
+    monkeypatch.setattr(docs, "FOLDER", tmp_path)
     assert client.get("/docs/rings").headers["location"] == "https://docs.example/rings.html"
+    monkeypatch.setattr(docs, "_published", lambda: None)
+    assert "docs/rings.md" in client.get("/docs/rings").text
+
+
+def test_built_documentation_may_use_its_own_scripts(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "_build/html").mkdir(parents=True)
+    (tmp_path / "_build/html/rings.html").write_text("<script>1</script>")
+    monkeypatch.setattr(docs, "FOLDER", tmp_path)
+    found = client.get("/docs/rings", follow_redirects=True)
+    assert found.text == "<script>1</script>"
+    assert "script-src 'self' 'unsafe-inline'" in found.headers["content-security-policy"]
+    assert "unsafe-inline" not in client.get("/filters").headers["content-security-policy"]

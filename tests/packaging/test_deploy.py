@@ -119,3 +119,13 @@ def test_the_example_of_a_configuration(tmp_path: Path, with_pools: bool) -> Non
     path.write_text(text)
     settings = read_settings(path)
     assert list(Router(settings.config).pools) == (["default", "large"] if with_pools else ["default"])
+
+
+def test_the_image_is_built_from_what_the_package_is_built_from() -> None:
+    """Not from .venv, build or .git, which a clone has after `make demo`: gigabytes."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert lines[1] == "*"
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in kept)
+    named = {PROJECT["readme"], *PROJECT["license-files"]}
+    assert {"pyproject.toml", "CMakeLists.txt", "cpp", "src", *named} <= kept

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,14 @@ def test_zstd_by_arrow_alone(tmp_path, lines, monkeypatch):
     )
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     one_line(run("dedup", lines, "-o", tmp_path / "other.zst"), "other.zst", "pip install zstandard")
+
+
+def test_parquet_without_arrow_names_the_extra(tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"url": ["a", "b", "a"]}), path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    found = run("dedup", path, "--key", "url", "-o", tmp_path / "out.parquet")
+    one_line(found, "rows.parquet", "pip install 'evenbins[arrow]'")
 
 
 def test_folders_and_patterns(tmp_path):

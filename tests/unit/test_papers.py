@@ -245,6 +245,8 @@ def test_names_select_ids_papers_and_patterns() -> None:
 def test_an_unknown_name_lists_close_ones() -> None:
     with pytest.raises(papers.UnknownExperimentError, match=r"'kanizo-fig9': did you mean .*kanizo-fig5.*\?"):
         papers.select(["kanizo-fig9"])
+    with pytest.raises(papers.UnknownExperimentError, match=r"did you mean kanizo-fig6, chen-fig6\?"):
+        papers.select(["fig6"])
     with pytest.raises(papers.UnknownExperimentError, match="no experiment 'xyz': --list lists all"):
         papers.run("xyz")
     with pytest.raises(papers.UnknownExperimentError, match="'kanizo' is several experiments"):

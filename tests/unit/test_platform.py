@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,26 @@ def test_memory() -> None:
     assert peak is not None
     assert 2**20 < peak < _platform.machine_memory()
     assert 2**20 < _platform.available_memory() <= _platform.machine_memory()
+
+
+@pytest.mark.parametrize("code", [errno.ENOTSUP, errno.EIO])
+def test_a_file_system_without_a_full_flush_gets_a_plain_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """As on a network share of macOS; any other error is one."""
+
+    def refuse(descriptor: int, operation: int) -> int:
+        raise OSError(code, os.strerror(code))
+
+    flushed: list[int] = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    with (tmp_path / "file").open("wb") as file:
+        if code == errno.ENOTSUP:
+            _platform.flush(file.fileno())
+            assert flushed == [file.fileno()]
+        else:
+            with pytest.raises(OSError, match=os.strerror(code)):
+                _platform.flush(file.fileno())

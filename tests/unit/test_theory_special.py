@@ -47,6 +47,34 @@ def test_beta_tails_are_scipys(size: int, error: float) -> None:
     _near(beta_below(a, b, x), special.betainc(a, b, x), error)
 
 
+@pytest.mark.parametrize("other", [10**5, 10**7, 10**9])
+@pytest.mark.parametrize("few", [10, 1_000, 50_000])
+def test_beta_tails_of_few_among_many(few: int, other: int) -> None:
+    """The density is as narrow as `few` makes it, on both sides: SciPy's own error is up to 3e-8 here."""
+    mean = few / (few + other)
+    x = mean * (1.0 + np.array([-3.0, -1.0, -0.01, 0.01, 1.0, 3.0]) / math.sqrt(few))
+    _near(beta_below(few, other, x), special.betainc(few, other, x), 1e-7)
+    _near(beta_below(other, few, 1.0 - x), special.betainc(other, few, 1.0 - x), 1e-7)
+
+
+@pytest.mark.parametrize("least", [1e-160, 1e-250, 1e-300])
+def test_tails_of_next_to_nothing(least: float) -> None:
+    _near(poisson_at_least(1, least), least)
+    _near(beta_below(1, 50, least), 50 * least)
+    assert poisson_at_least(3, least) == beta_below(3, 50, least) == 0.0
+    assert poisson_below(1, least) == poisson_below(3, least) == 1.0
+
+
+def test_what_is_not_a_number() -> None:
+    for found in (
+        poisson(math.nan, 1.0), poisson(1, math.nan), poisson_at_least(math.nan, 1.0),
+        poisson_below(1, math.nan), beta_below(math.nan, 3, 0.5), beta_below(2, 3, math.nan),
+        log_factorial(math.nan),
+    ):  # fmt: skip
+        assert np.isnan(found)
+    assert poisson(-1, 2.0) == poisson_at_least(math.inf, 2.0) == poisson_below(3, math.inf) == 0.0
+
+
 def test_small_tails_are_exact_sums() -> None:
     """P(Bin(n, p) >= k) in fractions: far out, where the answer is 1e-109."""
     for k, n, p in ((30, 42, 0.0001125), (24, 47, 0.002), (3, 10, 0.1), (1, 50, 1e-9)):

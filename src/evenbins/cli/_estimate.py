@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import IO, Any
 
+from evenbins.cli._blocks import arrow_modules
 from evenbins.cli._names import suffixes_of
 from evenbins.cli._rows import Buffers, Head, RowInput
 
@@ -89,9 +89,9 @@ def _sample(source: RowInput) -> tuple[float, float, bool]:
 
 
 def _parquet_rows(source: RowInput, file: IO[bytes]) -> int:
-    arrow: Any = import_module("pyarrow")
+    arrow, parquet = arrow_modules(source.error)
     try:
-        rows: int = import_module("pyarrow.parquet").ParquetFile(file).metadata.num_rows
+        rows: int = parquet.ParquetFile(file).metadata.num_rows
     except (arrow.ArrowException, OSError):
         return 0  # the pass itself says what is wrong
     return rows

@@ -101,6 +101,7 @@ def route(config: str | None, **options: Any) -> None:
     """
     from evenbins.cluster.http_server import bind, make_router, serve, serve_by_workers
     from evenbins.cluster.http_settings import Settings, read_settings, settings_from
+    from evenbins.cluster.libraries import library
 
     given = {
         name: value
@@ -116,6 +117,7 @@ def route(config: str | None, **options: Any) -> None:
         return settings_from(given) if config is None else read_settings(config, given)
 
     try:
+        library("uvicorn", "route")  # before anything is announced
         settings = read()
         router = make_router(settings)
         several = settings.server.workers > 1

@@ -67,7 +67,8 @@ def _stirling_error(n: Vector) -> Vector:
     m = np.maximum(n, float(_EXACT))
     square = 1.0 / (m * m)
     terms = 1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))
-    return np.where(n < _EXACT, _ERRORS[np.minimum(n, _EXACT - 1).astype(np.intp)], terms / m)
+    index = np.where(n < _EXACT, np.maximum(n, 0.0), 0.0).astype(np.intp)  # also of NaN
+    return np.where(n < _EXACT, _ERRORS[index], terms / m)
 
 
 def _curve(v: Vector) -> Vector:
@@ -100,10 +101,10 @@ def log_factorial(n: Any) -> Vector:
 
 
 def poisson(count: Any, mean: Any) -> Vector:
-    """Compute P(Poisson(mean) = count)."""
+    """Compute P(Poisson(mean) = count); 0 for negative counts."""
     k, m = np.broadcast_arrays(np.asarray(count, dtype=np.float64), np.asarray(mean, dtype=np.float64))
     factor = np.where(k > 0.0, 1.0 / np.sqrt(2.0 * math.pi * np.maximum(k, 1.0)), 1.0)
-    return np.asarray(factor * np.exp(-_stirling_error(k) - _deviance(k, m)))
+    return np.where(k < 0.0, 0.0, factor * np.exp(-_stirling_error(k) - _deviance(k, m)))
 
 
 @cache
@@ -151,7 +152,20 @@ def _panel(width: Vector, slope: Vector, curved: Sequence[tuple[Vector, Vector]]
 
 def _fall(slope: Vector, bend: Vector) -> Vector:
     """Return where slope s + bend s**2 / 2 reaches `_DROP`; infinite if never."""
-    return np.asarray(2.0 * _DROP / (slope + np.sqrt(slope * slope + 2.0 * _DROP * bend)))
+    steep = slope + np.sqrt(slope * slope + 2.0 * _DROP * bend)
+    return np.where(steep > 0.0, 2.0 * _DROP / steep, np.inf)
+
+
+def _rise(slope: Vector, a: Vector) -> Vector:
+    """Return where slope v + a (v - log(1 + v)) has reached `_DROP`, seldom much too far; infinite if never.
+
+    log(1 + v) <= v (6 + v) / (6 + 4 v) makes a quadratic equation of it.
+    """
+    half = 3.0 * slope - 2.0 * _DROP
+    lead = 4.0 * slope + 3.0 * a
+    both = np.sqrt(half * half + 6.0 * _DROP * lead)
+    found = np.where(half > 0.0, 6.0 * _DROP / (both + half), (both - half) / lead)
+    return np.where(lead > 0.0, found, np.inf)
 
 
 def poisson_at_least(count: Any, mean: Any) -> Vector:
@@ -173,27 +187,23 @@ def poisson_below(count: Any, mean: Any) -> Vector:
 def _poisson_parts(count: Any, mean: Any) -> tuple[Vector, npt.NDArray[np.bool_]]:
     """Return the lesser of P(Poisson(mean) >= count) and its complement, and whether it is the complement."""
     k, x = np.broadcast_arrays(np.asarray(count, dtype=np.float64), np.asarray(mean, dtype=np.float64))
-    never = (k <= 0.0) | (x <= 0.0)
-    found = np.zeros(k.shape)
-    upper = np.where(never, k <= 0.0, x >= k)
+    inside = (k > 0.0) & (x > 0.0) & (np.maximum(k, x) < np.inf)
+    found = np.where(np.isnan(k) | np.isnan(x), np.nan, 0.0)
+    upper = np.where(k <= 0.0, True, (x > 0.0) & (x >= k))
     for side in (False, True):
-        chosen = ~never & (upper == side)
+        chosen = inside & (upper == side)
         if not chosen.any():
             continue
         a, end = k[chosen] - 1.0, x[chosen]
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            if side:  # from `end` upwards; log(1 + v) <= v (6 + v) / (6 + 4 v) bounds the width
-                rise = end - a
-                half = 3.0 * rise - 2.0 * _DROP
-                lead = 4.0 * rise + 3.0 * a
-                both = np.sqrt(half * half + 6.0 * _DROP * lead)
-                width = end * np.where(half > 0.0, 6.0 * _DROP / (both + half), (both - half) / lead)
-                slope, sign = rise / end, 1.0
+            if side:  # from `end` upwards, in units of it
+                slope, sign = end - a, np.ones_like(a)
+                width = _rise(slope, a)
             else:
-                slope, sign = (a - end) / end, -1.0
-                width = np.minimum(_fall(slope, a / (end * end)), end)
-            part = _panel(width, slope, [(a, sign / end)])
-            found[chosen] = np.minimum(poisson(a, end) * part, 1.0)
+                slope, sign = a - end, -np.ones_like(a)
+                width = np.minimum(_fall(slope, a), 1.0)
+            part = _panel(width, slope, [(a, sign)])
+            found[chosen] = np.minimum(poisson(a, end) * (end * part), 1.0)
     return found, upper
 
 
@@ -213,17 +223,19 @@ def beta_below(a: Any, b: Any, x: Any) -> Vector:
         if chosen.any():
             each = (a, b, x, y) if not side else (b, a, y, x)
             found[chosen] = _beta_part(*(values[chosen] for values in each))
-    return np.where(inside, np.where(upper, 1.0 - found, found), np.where(x > 0.0, 1.0, 0.0))
+    found = np.where(inside, np.where(upper, 1.0 - found, found), np.where(x > 0.0, 1.0, 0.0))
+    return np.where(np.isnan(x), np.nan, found)
 
 
 def _beta_part(a: Vector, b: Vector, x: Vector, y: Vector) -> Vector:
     """Compute P(Beta(a, b) <= x) where x is at most the mean; y = 1 - x."""
     a, b = a - 1.0, b - 1.0
     with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-        slope = (a * y - b * x) / (x * y)
-        width = np.minimum(_fall(slope, a / (x * x) + b), x)
-        part = _panel(width, slope, [(a, -1.0 / x), (b, 1.0 / y)])
-        return np.asarray(np.minimum(_density(a, b, x, y) * part, 1.0))
+        slope = a - b * (x / y)  # from x downwards, in units of it
+        # Both bounds are needed: one is far too wide where a or y is small, the other where b or x is.
+        width = np.fmin(_fall(slope, a + b * x * x), _rise(slope * (y / x), b) * (y / x))
+        part = _panel(np.fmin(width, 1.0), slope, [(a, -np.ones_like(a)), (b, x / y)])
+        return np.asarray(np.minimum(_density(a, b, x, y) * (x * part), 1.0))
 
 
 def root(

@@ -23,8 +23,13 @@ def demo(keys: int, out: str | None, report: str | None) -> int:
     Prediction beside measurement, speed, files; a few seconds. Writes a report with figures, one HTML file,
     and prints where it is. Exit status 1 if a claim does not hold.
     """
+    from evenbins.cluster.libraries import library
     from evenbins.study.demo.steps import LEAST_KEYS, MOST_KEYS, run
 
+    try:
+        library("scipy.special", "theory")  # now, not after the first steps
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
     if not LEAST_KEYS <= keys <= MOST_KEYS:
         raise click.ClickException(f"--keys must be {LEAST_KEYS:_} to {MOST_KEYS:_}, not {keys}")
     if report is None and out is None:

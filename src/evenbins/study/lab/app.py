@@ -30,7 +30,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -48,6 +48,7 @@ STATIC = Path(__file__).parent / "static"
 _AT_ONCE = 4
 _WAITING = 32
 _FILES_AT_ONCE = 2
+_FILE_SECONDS = 60.0  # in which a file must have arrived: others wait for its place
 
 
 def endpoints() -> list[Endpoint]:
@@ -159,12 +160,20 @@ async def _inspect(
         with tempfile.TemporaryDirectory(prefix="evenbins-lab-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "file"
             size = 0
-            with path.open("wb") as file:
-                async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > endpoint.upload:
-                        raise RefusedError(too_large(endpoint.upload), status=413)
-                    file.write(chunk)
+            try:
+                async with asyncio.timeout(_FILE_SECONDS):
+                    with path.open("wb") as file:
+                        async for chunk in request.stream():
+                            size += len(chunk)
+                            if size > endpoint.upload:
+                                raise RefusedError(too_large(endpoint.upload), status=413)
+                            file.write(chunk)
+            except TimeoutError:
+                raise RefusedError(
+                    f"the file did not arrive within {_FILE_SECONDS:g} seconds: send it again", status=408
+                ) from None
+            except ClientDisconnect:  # the page was left: nobody reads this
+                raise RefusedError("the file was not sent to its end", status=400) from None
             return await _run(endpoint, turns, jobs, values | {"file": path})
 
 

@@ -1,8 +1,8 @@
 """The documentation that a page of the lab is about: /docs/PAGE, whatever form of it this machine has.
 
-Where the package's metadata names an address, a redirect to its page there; in a checkout in which
-`make docs` was run the built page, served from docs/_build/html; in another checkout the page's source, as
-text; elsewhere a sentence that names the file.
+In a checkout in which `make docs` was run the built page, served from docs/_build/html; in another checkout
+the page's source, as text; elsewhere, where the package's metadata names an address, a redirect to its page
+there, or a sentence that names the file. What is on this machine comes first: it needs no network.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ async def _redirect(request: Request) -> Response:
     if page not in PAGES:
         raise HTTPException(404)
     name = PAGES[page]
-    address = _published()
-    if address is not None:
-        return RedirectResponse(f"{address}/{name}.html", status_code=307)
     if (FOLDER / "_build" / "html" / f"{name}.html").is_file():
         return RedirectResponse(f"/docs/built/{name}.html", status_code=307)
     if (FOLDER / f"{name}.md").is_file():
         return FileResponse(FOLDER / f"{name}.md", media_type="text/plain; charset=utf-8")
+    address = _published()
+    if address is not None:
+        return RedirectResponse(f"{address}/{name}.html", status_code=307)
     return PlainTextResponse(
         f"This is documented in docs/{name}.md of the source of evenbins, which is not on this machine.\n"
     )
@@ -50,8 +50,12 @@ async def _redirect(request: Request) -> Response:
 
 async def _built(request: Request) -> Response:
     folder = (FOLDER / "_build" / "html").resolve()
-    path = (folder / request.path_params["path"]).resolve()
-    if not path.is_relative_to(folder) or not path.is_file():
+    try:
+        path = (folder / request.path_params["path"]).resolve()
+        found = path.is_relative_to(folder) and path.is_file()
+    except (ValueError, OSError):  # a NUL, a name that is too long
+        found = False
+    if not found:
         raise HTTPException(404)
     return FileResponse(path)
 

@@ -37,6 +37,7 @@ def inspect(*, name: str, file: Path) -> dict[str, Any]:
         stats = structure.stats()
     except EvenbinsError as error:
         raise RefusedError(str(error).replace(str(file), name)) from None
+    path = f"./{name}" if name.startswith("-") else name  # else it is an option of the command
     seed = "set (evenbins inspect --show-seed prints it)" if structure.seed else "0"
     facts = [
         *describe(structure, stats), ("seed", seed), ("file", f"{_show.size(size)} ({size:_} bytes)"),
@@ -51,9 +52,10 @@ def inspect(*, name: str, file: Path) -> dict[str, Any]:
             for row, planned, measured in compare(structure.plan, stats)
         ],
         "histograms": [each._asdict() for each in draw_loads(structure, stats)],
-        "command": f"evenbins inspect {shlex.quote(name)}",
+        "command": f"evenbins inspect {shlex.quote(path)}",
         "python": (
-            f"import evenbins\n\ns = evenbins.load({json.dumps(name)})\nprint(s.plan)\nprint(s.stats())\n"
+            f"import evenbins\n\ns = evenbins.load({json.dumps(name, ensure_ascii=False)})\n"
+            "print(s.plan)\nprint(s.stats())\n"
         ),
     }
 

@@ -12,7 +12,8 @@ browser:
                   by what its endpoint takes                                                   ──▶ 414, 413
     failures      of ours are answered in words, without the inside of the program              ──▶ 500
     answers       carry a Content-Security-Policy under which nothing but our own files runs, and may not be
-                  framed, sniffed or read by other origins
+                  framed, sniffed or read by other origins; pages that Sphinx built on this machine have
+                  styles and scripts in their text, and may run them
 
 The port is the one the server listens on (`scope["server"]`), not a claim of the request.
 """
@@ -27,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "LOOPBACK", "Fence", "too_large"]
+__all__ = ["BUILT_POLICY", "HEADERS", "LOOPBACK", "Fence", "too_large"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 LONGEST_TARGET = 4096
@@ -46,6 +47,14 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 """What every answer carries."""
+
+BUILT = "/docs/built/"
+BUILT_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the built documentation; its search is a form."""
 
 
 class Fence:
@@ -72,6 +81,8 @@ class Fence:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
+                if str(scope["path"]).startswith(BUILT):
+                    headers["Content-Security-Policy"] = BUILT_POLICY
                 headers.setdefault("Cache-Control", "no-store" if _is_api(scope) else "no-cache")
             await send(message)
 

@@ -296,7 +296,8 @@ def select(names: Iterable[str]) -> list[Experiment]:
         else:
             fitting = fnmatch.filter(known, name)
         if not fitting:
-            close = difflib.get_close_matches(name, [*known, *PAPERS], n=4)
+            close = [id for id in known if id.partition("-")[2] == name]  # without its paper's name
+            close = close or difflib.get_close_matches(name, [*known, *PAPERS], n=4)
             hint = f"did you mean {', '.join(close)}? " if close else ""
             raise UnknownExperimentError(f"no experiment {name!r}: {hint}--list lists all")
         chosen |= {id: known[id] for id in fitting}
