@@ -70,7 +70,8 @@ int64_t write_on(int file, const void* data, size_t n) noexcept { return ::write
 int resize_file(int file, uint64_t bytes) noexcept { return ::ftruncate(file, static_cast<off_t>(bytes)); }
 int flush_file(int file) noexcept {
 #if defined(F_FULLFSYNC)
-  return ::fcntl(file, F_FULLFSYNC) == -1 ? -1 : 0;
+  // Network shares and some other file systems have no such call.
+  return ::fcntl(file, F_FULLFSYNC) == -1 ? ::fsync(file) : 0;
 #else
   return ::fdatasync(file);
 #endif

@@ -70,7 +70,9 @@ def test_only_the_jobs_that_publish_have_an_identity() -> None:
         assert not [step for step in jobs[name]["steps"] if "run" in step]
         assert jobs[name]["steps"][-1]["with"]["attestations"] is True
     assert "secrets." not in (ROOT / ".github/workflows/release.yml").read_text()
-    assert jobs["testpypi"]["steps"][-1]["with"]["repository-url"] == "https://test.pypi.org/legacy/"
+    test = jobs["testpypi"]
+    assert test["steps"][-1]["with"]["repository-url"] == "${{ vars.TEST_REPOSITORY_URL }}"
+    assert "vars.TEST_REPOSITORY_URL != ''" in test["if"]  # an empty address would be that of the real index
     assert "repository-url" not in jobs["pypi"]["steps"][-1]["with"]
 
 
