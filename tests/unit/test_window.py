@@ -405,3 +405,15 @@ def test_the_rate_is_that_of_the_keys_that_are_found() -> None:
         assert f.approx_items() == pytest.approx(50_000, rel=0.01)
         clock.now += 3600 + 451
     assert f.approx_items() == 0
+
+
+@pytest.mark.parametrize("fpr", [0.9, 0.99, 1 - 2**-53])
+@pytest.mark.parametrize("steps", [1, 8, 1000])
+def test_rates_near_one(fpr, steps):
+    assert plan_window(timedelta(hours=1), 1, fpr, steps=steps).fpr < fpr
+
+
+def test_windows_that_are_too_long():
+    for window, most in ((timedelta.max, "2283 years"), (2**60, r"2\*\*48")):
+        with pytest.raises(ValueError, match=f"at most {most}"):
+            plan_window(window, 10, 1e-3)
