@@ -25,19 +25,29 @@ namespace evenbins::python {
 
 FilterObject::~FilterObject() { Recent<FilterObject>::forget(this); }
 
-void tell_time(FilterObject& object) {
-  if (object.expiry == nullptr) return;
+namespace {
+// The time by the clock of a filter whose keys expire; 0 for any other.
+int64_t read_clock(FilterObject& object) {
+  if (object.expiry == nullptr) return 0;
   if (!object.clock.is_valid() || object.clock.is_none()) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return object.expiry->tell_time(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+    return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   }
   const nb::object clock = object.clock;  // it may be replaced meanwhile
   const nb::object seconds = clock();
   const double now = PyFloat_AsDouble(seconds.ptr());
   if (now == -1.0 && PyErr_Occurred()) throw nb::python_error();
   if (!(std::abs(now) < 7.2e10)) throw nb::value_error("clock must return seconds, from -7.2e10 to 7.2e10");
-  object.expiry->tell_time(static_cast<int64_t>(std::floor(now * 1e6)));
+  return static_cast<int64_t>(std::floor(now * 1e6));
 }
+// Writers do so in their turn: else another thread, whose clock was slow, could set an earlier time while they wait, and
+// their keys would expire early.
+void set_time(FilterObject& object, int64_t time) {
+  if (object.expiry != nullptr) object.expiry->tell_time(time);
+}
+}  // namespace
+
+void tell_time(FilterObject& object) { set_time(object, read_clock(object)); }
 
 namespace {
 
@@ -72,8 +82,11 @@ template <typename F>
 bool change_in_turn(FilterObject& object, F&& change) {
   return with_errors_set([&] {
     require_writable(object);
-    tell_time(object);
-    in_turn(object, object.may_write(), change);
+    const int64_t time = read_clock(object);
+    in_turn(object, object.may_write(), [&] {
+      set_time(object, time);
+      change();
+    });
   });
 }
 
@@ -230,13 +243,15 @@ class AddSink final : public Sink {
   AddSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    tell_time(object_);
+    const int64_t time = read_clock(object_);
     const Writing alone(object_);
+    set_time(object_, time);
     return add_all(*object_.filter, keys, threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    tell_time(object_);
+    const int64_t time = read_clock(object_);
     in_turn(object_, object_.may_write() && !let_others_run, [&] {
+      set_time(object_, time);
       if (const size_t added = object_.filter->add_many(digests, n); added < n) throw FilterFull(added);
     });
   }
@@ -250,10 +265,11 @@ class AddNewSink final : public AnsweredSink {
  public:
   AddNewSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    tell_time(object_);
+    const int64_t time = read_clock(object_);
     uint8_t* out = answers.extend(keys.size());
     try {
       const Writing alone(object_);
+      set_time(object_, time);
       const uint64_t done = add_new_all(*object_.filter, keys, out, threads_, pulse);
       in = taken + done;
       return done;
@@ -266,9 +282,10 @@ class AddNewSink final : public AnsweredSink {
     }
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    tell_time(object_);
+    const int64_t time = read_clock(object_);
     uint8_t* out = answers.extend(n);
     in_turn(object_, object_.may_write() && !let_others_run, [&] {
+      set_time(object_, time);
       const size_t treated = object_.filter->add_new_many(digests, n, out);
       in = taken + treated;
       if (treated < n) throw FilterFull(treated);
@@ -287,9 +304,10 @@ class MarkingSink final : public Sink {
       : object_(object), threads_(threads), out_(out), size_(size) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    tell_time(object_);
+    const int64_t time = read_clock(object_);
     if (keys.size() > size_ - taken) throw nb::value_error("there are more keys than places for answers");
     const Writing alone(object_);
+    set_time(object_, time);
     return add_new_all(*object_.filter, keys, out_ + taken, threads_, pulse);
   }
   void take(const uint64_t*, size_t, bool) override { throw nb::type_error("keys must be an array of digests"); }

@@ -233,9 +233,11 @@ class StretchSource : public KeySource {
     try {
       done = sink.take_all(keys, std::ref(pulse));
     } catch (const BadKey& bad) {
+      if (PyErr_Occurred()) raise_interrupted(sink.taken + bad.index, sink.verb());  // a signal came as well
       raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index,
                       bad.what(), sink.verb());
     } catch (const FilterFull& full) {
+      if (PyErr_Occurred()) raise_interrupted(sink.taken + full.index, sink.verb());  // a signal came as well
       raise_filter_full(sink.taken + full.index);
     }
     sink.taken += done;

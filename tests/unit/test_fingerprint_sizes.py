@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +406,65 @@ def test_growth_that_cannot_be() -> None:
             made(*core)
         with pytest.raises(ValueError, match="doubl"):
             _core.Filter(18, 2, 0, 100, list(core))
+
+
+@pytest.mark.parametrize(
+    ("semantics", "combine"), [("multiset", "__iadd__"), ("set", "__ior__"), ("set", "__ixor__")]
+)
+def test_a_sum_that_does_not_fit_leaves_a_filter_in_its_size(semantics, combine):
+    f, g = (FingerprintFilter(100, 1e-3, max_capacity=10_000, semantics=semantics) for _ in range(2))
+    f.add_many(np.arange(1000))
+    g.add_many(np.arange(5000, 5000 + g.max_capacity))
+    before, other = f.to_bytes(), g.to_bytes()
+    with pytest.raises(FilterFullError):
+        getattr(f, combine)(g)
+    assert (f.to_bytes(), g.to_bytes()) == (before, other)
+
+
+@pytest.mark.parametrize("semantics", ["multiset", "set"])
+def test_the_overlap_of_full_filters(semantics):
+    f, g = (FingerprintFilter(10_000, 1e-3, semantics=semantics) for _ in range(2))
+    f.add_many(np.arange(10_000))
+    g.add_many(np.arange(5000, 15_000))
+    assert f.approx_intersection(g) == pytest.approx(5000, rel=0.01)
+
+
+def test_the_overlap_of_filters_that_have_grown_differently():
+    f, g = (FingerprintFilter(1000, 1e-4, max_capacity=50_000) for _ in range(2))
+    f.add_many(np.arange(50_000))
+    g.add_many(np.arange(49_000, 51_000))
+    assert f.approx_intersection(g) == pytest.approx(1000, rel=0.02)
+    assert g.approx_intersection(f) == pytest.approx(1000, rel=0.02)
+
+
+def test_rates_that_no_filter_reaches_warn_of_nothing(recwarn):
+    with pytest.raises(ValueError, match="fpr must be at least"):
+        FingerprintFilter(10, 5e-324)
+    assert not recwarn
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
+def test_a_signal_in_a_call_that_does_not_fit():
+    """Either exception is raised, whenever the signal comes; the handler's says how many keys are in."""
+
+    class StopError(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise StopError
+
+    keys, before = np.arange(600_000), signal.signal(signal.SIGALRM, stop)
+    try:
+        for step in range(20):
+            f = FingerprintFilter(400_000, 1e-3, semantics="set")
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.04 + 0.005 * step)
+                f.add_many(keys, threads=2)
+            except (StopError, FilterFullError):
+                pass
+            finally:
+                with contextlib.suppress(StopError):
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            f._check()
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -394,3 +394,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert done.exit_code != 0
         assert option[0] in done.output
     assert "fuse" in run(commands, ["inspect", str(out)]).output
+
+
+def test_a_filter_without_keys_shows_none():
+    assert repr(FuseFilter.from_keys([])).startswith("FuseFilter(keys=0,")

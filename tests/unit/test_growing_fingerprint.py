@@ -11,6 +11,8 @@ import pytest
 import evenbins
 from evenbins import FormatError, GrowingFilter, design
 from evenbins.design.needs import policies_for
+from evenbins.filters import stage_plans
+from evenbins.filters.stage_plans import StageRequest
 
 KEYS = np.arange(300_000)
 
@@ -110,3 +112,27 @@ def test_design_proposes_it_for_unknown_sizes() -> None:
     assert found.by_policy("fingerprint").plan == f.copy()._next_stage(0).plan
     assert "fingerprint" in policies_for(["unknown size"], None)
     assert "fingerprint" not in policies_for([], None)
+
+
+def test_a_stage_whose_overflow_list_is_full_is_saved():
+    digests = np.arange(1, 1000, dtype=np.uint64) << np.uint64(40)  # all in one block
+    f = GrowingFilter(1e-3, first=10, policy="fingerprint")
+    f.add_many(digests, digests=True)
+    assert f.stages > 1
+    assert f._counts[0] < f._stages[0]._most_keys
+    f._check()
+    again = GrowingFilter.from_bytes(f.to_bytes())
+    assert again == f
+    assert again.contains_many(digests, digests=True).all()
+
+
+def test_an_interrupt_while_a_thread_begins_is_raised_as_it_is(monkeypatch):
+    def start(self):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            {}.pop(self)  # as CPython's Thread.start may
+
+    monkeypatch.setattr(stage_plans.threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        stage_plans._Planning(StageRequest("fingerprint", 100, 0.01, 512)).start()

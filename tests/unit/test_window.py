@@ -7,6 +7,7 @@ import itertools
 import math
 import pickle
 import runpy
+import threading
 import time
 import weakref
 from datetime import timedelta
@@ -405,3 +406,50 @@ def test_the_rate_is_that_of_the_keys_that_are_found() -> None:
         assert f.approx_items() == pytest.approx(50_000, rel=0.01)
         clock.now += 3600 + 451
     assert f.approx_items() == 0
+
+
+@pytest.mark.parametrize("fpr", [0.9, 0.99, 1 - 2**-53])
+@pytest.mark.parametrize("steps", [1, 8, 1000])
+def test_rates_near_one(fpr, steps):
+    assert plan_window(timedelta(hours=1), 1, fpr, steps=steps).fpr < fpr
+
+
+def test_windows_that_are_too_long():
+    for window, most in ((timedelta.max, "2283 years"), (2**60, r"2\*\*48")):
+        with pytest.raises(ValueError, match=f"at most {most}"):
+            plan_window(window, 10, 1e-3)
+
+
+def test_a_slow_clock_of_one_thread_makes_no_key_of_another_older():
+    """The second thread waits for a look-up while the first, which read the clock long ago, sets its time."""
+    now, first = [100.0], threading.local()
+    asked, go = threading.Event(), threading.Event()
+
+    def clock() -> float:
+        seconds = now[0]
+        if hasattr(first, "waits"):
+            asked.set()
+            go.wait()
+        return seconds
+
+    f = WindowFilter(timedelta(seconds=10), 1_000_000, 1e-3, steps=10, clock=clock)
+    f.add_many(np.arange(1000))
+    many = np.arange(8_000_000)
+
+    def look_up_slowly() -> None:
+        first.waits = True
+        f.contains_many([1])
+
+    threads = [threading.Thread(target=look_up_slowly)]
+    threads[0].start()
+    asked.wait()
+    for call in (lambda: f.contains_many(many, threads=1), lambda: f.add("fresh")):
+        threads.append(threading.Thread(target=call))
+        threads[-1].start()
+        time.sleep(0.02)
+        now[0] = 109.5
+    go.set()
+    for thread in threads:
+        thread.join()
+    now[0] = 112.0
+    assert "fresh" in f

@@ -22,8 +22,10 @@ namespace evenbins {
 class AllocationError : public std::bad_alloc {
  public:
   explicit AllocationError(uint64_t bytes)
-      : message_("cannot allocate " + std::to_string(bytes) + " bytes (about " + std::to_string((bytes >> 30) + 1) +
-                 " GiB): plan for fewer keys or fewer bits per key") {}
+      : message_("cannot allocate " + std::to_string(bytes) + " bytes (about " +
+                 (bytes >> 30 == 0 ? std::to_string((bytes >> 20) + 1) + " MiB"
+                                   : std::to_string((bytes >> 30) + 1) + " GiB") +
+                 "): plan for fewer keys or fewer bits per key") {}
   const char* what() const noexcept override { return message_.c_str(); }
 
  private:

@@ -20,11 +20,12 @@ from evenbins._core import FilterFullError, FormatError
 from evenbins._numbers import parse_count, parse_number
 from evenbins.deduplication.deduplicator import DedupStats
 from evenbins.deduplication.fields import keys_of
-from evenbins.filters.window import WindowFilter, plan_window
+from evenbins.filters.window import WindowFilter, length_of, plan_window
 from evenbins.hashing import digest_many
 
 __all__ = ["WINDOW_FPR", "SeenLately", "load_window", "window_of"]
 
+_STEPS = 8  # fewer in a window of fewer rows
 WINDOW_FPR = 1e-7  # an age takes bits of a slot: lower rates take many more bits per key
 _SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(rf"(.*?)\s*({'|'.join(_SECONDS)})", re.ASCII | re.IGNORECASE)
@@ -44,8 +45,12 @@ def window_of(text: str) -> timedelta | int:
         raise click.ClickException(f"--window {text}: write min for minutes, or M for millions of rows")
     try:
         if (found := _DURATION.fullmatch(text.strip())) is None:
-            return parse_count(text)
-        return timedelta(seconds=parse_number(found[1]) * _SECONDS[found[2].lower()])
+            window: timedelta | int = parse_count(text)
+            length_of(window, 1)
+        else:
+            window = timedelta(seconds=parse_number(found[1]) * _SECONDS[found[2].lower()])
+            length_of(window, _STEPS)
+        return window
     except (ValueError, OverflowError):
         raise click.ClickException(
             f"--window {text}: write a duration, such as 90s, 10min, 1h or 7d, or a number of rows, such as "
@@ -63,8 +68,8 @@ class SeenLately:
 
     exact = False
 
-    def __init__(self, filter_: WindowFilter) -> None:
-        self.filter = filter_
+    def __init__(self, filter_: WindowFilter, *, remedy: str = "raise --capacity") -> None:
+        self.filter, self._remedy = filter_, remedy
         self.seed, self.fpr, self.nbytes = filter_.seed, filter_.plan.fpr, filter_.nbytes
         self._rows = self._kept = 0
 
@@ -73,7 +78,8 @@ class SeenLately:
         cls, window: timedelta | int, capacity: int, fpr: float, seed: int, most_bytes: int | None
     ) -> SeenLately:
         """Plan a filter for so many different keys in a window, of at most `most_bytes`."""
-        plan = with_option_errors(lambda: plan_window(window, capacity, fpr, seed=seed))
+        steps = min(window, _STEPS) if isinstance(window, int) else _STEPS
+        plan = with_option_errors(lambda: plan_window(window, capacity, fpr, steps=steps, seed=seed))
         if most_bytes is not None and plan.nbytes > most_bytes:
             raise click.ClickException(
                 f"the window takes {plan.nbytes / 1e6:.3g} MB: raise --memory or --fpr, or give --capacity"
@@ -87,7 +93,7 @@ class SeenLately:
             found = self.filter.add_new_many(words, digests=True, threads=threads)
         except FilterFullError:
             raise click.ClickException(
-                f"more different keys than {self.filter.capacity:_} in a window: raise --capacity"
+                f"more different keys than {self.filter.capacity:_} in a window: {self._remedy}"
             ) from None
         self._rows += len(found)
         self._kept += int(np.count_nonzero(found))
@@ -119,7 +125,7 @@ class SeenLately:
 
 
 def load_window(
-    path: str | None, window: timedelta | int, fpr: float | None, seed: int | None
+    path: str | None, window: timedelta | int, fpr: float | None, seed: int | None, capacity: int | None
 ) -> SeenLately | None:
     """Read the filter of an earlier run, checked against the options; None if there is none yet."""
     if path is None or not os.path.exists(path):
@@ -142,4 +148,9 @@ def load_window(
             f"--state {path}: it has a rate of {found.plan.fpr:.2g}, not {fpr:g}: leave out --fpr, or name "
             "another state"
         )
-    return SeenLately(found)
+    if capacity is not None and capacity > found.capacity:
+        raise click.ClickException(
+            f"--state {path}: it has room for {found.capacity:_} different keys in a window, not "
+            f"{capacity:_}: leave out --capacity, or name another state"
+        )
+    return SeenLately(found, remedy=f"--state {path} has no room for more; name another one, with --capacity")

@@ -279,7 +279,7 @@ class _Job:
         """Make or take over the filter of a window; return the one that was loaded."""
         from evenbins.cli._window import WINDOW_FPR, SeenLately, load_window
 
-        self.seen = loaded = load_window(self.state, window, self.fpr, self.seed)
+        self.seen = loaded = load_window(self.state, window, self.fpr, self.seed, self.capacity)
         if loaded is not None:
             self.estimate = f"{self.state}: {loaded.filter.stats().keys:_.0f} keys of the window"
             note(f"{self.estimate}{self._promise(None)}")
@@ -291,7 +291,9 @@ class _Job:
             found = self._estimate(rate, bar)[0] if readable else None
             rows = found.rows if found is not None else None
             if isinstance(window, int):
-                keys = window if rows is None else min(window, 2 * rows + 1)  # an estimate may be too low
+                keys = window  # with a state later runs may have more rows, and an estimate may be too low
+                if rows is not None and self.state is None:
+                    keys = min(window, 2 * rows + 1)
             elif rows is None:
                 raise click.ClickException(
                     f"{self.sources[0].title} is a pipe: give --capacity, the most different keys in a window"

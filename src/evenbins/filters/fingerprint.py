@@ -27,6 +27,7 @@ theory/fingerprint.py predicts what the levels hold, and what a look-up reads.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -327,24 +328,36 @@ class FingerprintFilter(BaseFilter):
                 f"a multiset has no {symbol}: copies of different keys could not be told apart. Use +, and "
                 'remove_many for keys that are known, or filters with semantics="set"'
             )
-        while not _core.subtract_fingerprints(self, self._sized_as(other, "subtract"), symmetric):
-            if not _core.grow_fingerprints(self):
-                raise self._does_not_fit()
-        return self
+
+        def subtract(target: Self, source: Self) -> bool:
+            return _core.subtract_fingerprints(target, source, symmetric)
+
+        return self._combined_with(other, "subtract", subtract)
 
     def _joined(self, other: Self, verb: str) -> Self:
         """Merge a filter of the same plan; FilterFullError, and nothing has changed, if it does not fit."""
-        while True:
-            source = self._sized_as(other, verb)
+
+        def merge(target: Self, source: Self) -> bool:
             try:
-                self._merge(source)
+                target._merge(source)
             except ValueError:
-                if self._read_only:
+                if target._read_only:
                     raise
-                if not _core.grow_fingerprints(self):
-                    raise self._does_not_fit() from None
-            else:
-                return self
+                return False
+            return True
+
+        return self._combined_with(other, verb, merge)
+
+    def _combined_with(self, other: Self, verb: str, combine: Callable[[Self, Self], bool]) -> Self:
+        """Combine with a filter of the same plan, in as many lines as that takes; False: it does not fit.
+
+        A filter that can grow does so in a copy first: an error leaves this one as it was.
+        """
+        for target in (self.copy(), self) if self._numbers.doublings else (self,):
+            while not combine(target, target._sized_as(other, verb)):
+                if not _core.grow_fingerprints(target):
+                    raise target._does_not_fit()
+        return self
 
     def _sized_as(self, other: Self, verb: str) -> Self:
         """Return the other filter in the larger of the two sizes, and let this one grow to it.
@@ -381,8 +394,16 @@ class FingerprintFilter(BaseFilter):
         )
 
     def _items_with(self, other: Self) -> tuple[float, float, float]:
-        both = self.copy()._joined(other, "compare")
-        return self.approx_items(), other.approx_items(), both.approx_items()
+        mine = self.copy()  # settled, and as large as the other one
+        theirs = mine._sized_as(other, "compare")
+        shape = mine._numbers.shape
+        step, union = _BLOCKS_AT_ONCE, 0
+        for first in range(0, blocks := shape.lines // (theory.MAX_GROUP * shape.group), step):
+            end = min(first + step, blocks)
+            found = (_core.different_fingerprints(each, first, end) for each in (mine, theirs))
+            union += np.union1d(*found).size
+        together = _items_of(union, shape.fingerprints)
+        return mine.approx_items(), theirs.approx_items(), together
 
     def _refuse_damaged(self) -> None:
         refuse_damaged(self)  # other lines are built from its fingerprints
@@ -487,14 +508,18 @@ class FingerprintFilter(BaseFilter):
 
     def approx_items(self) -> float:
         """Estimate the number of distinct keys, from the number of different fingerprints."""
-        fingerprints = self._numbers.shape.fingerprints
-        return -fingerprints * math.log1p(-self._set_bits() / fingerprints)
+        return _items_of(self._set_bits(), self._numbers.shape.fingerprints)
 
     def _check(self) -> None:
         super()._check()
         copies, in_rest = self._state()
         assert in_rest <= self._numbers.rest
         assert copies <= self._numbers.limit
+
+
+def _items_of(different: int, fingerprints: int) -> float:
+    """Estimate how many keys leave so many different fingerprints."""
+    return -fingerprints * math.log1p(-different / fingerprints)
 
 
 def full_error(message: str) -> Exception:

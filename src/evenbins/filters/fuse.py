@@ -283,7 +283,8 @@ class FuseFilter(BaseFilter):
 
     def _shown(self) -> list[tuple[str, object]]:
         plan = self.plan
-        return [(name, getattr(plan, name)) for name in ("keys", "fpr", "bits_per_key", "nbytes")]
+        shown = [(name, getattr(plan, name)) for name in ("fpr", "bits_per_key", "nbytes")]
+        return [("keys", self._numbers.keys), *shown]  # those of a plan are one at least
 
     # --- what it refuses -----------------------------------------------------------------------------------
 

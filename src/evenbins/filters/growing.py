@@ -12,10 +12,12 @@ may lie above it), at the price of more reads (the sum over the stages) and of s
 rate of stage i shrinks as 1/(i+1)**2, which costs 2.9 log2(i+1) bits per key.
 
 Invariants: every stage but the newest has the keys it was planned for, and no more, unless filters were
-merged; the newest has fewer; no count exceeds 2**48. A file that says otherwise is refused. The same keys
-in the same order give the same bytes, one by one or in bulk. A stage's bits and its count of keys change in
-one step of the core, and the key that fills a stage goes in together with the next stage, so all this holds
-after an exception at any point, one raised by a signal handler included (cpp/bindings/stages.cpp).
+merged; the newest has fewer; no count exceeds 2**48. A file that says otherwise is refused. A stage of
+fingerprints may have fewer: digests that somebody chose can fill its overflow list, and the next stage
+begins. The same keys in the same order give the same bytes, one by one or in bulk. A stage's bits and its
+count of keys change in one step of the core, and the key that fills a stage goes in together with the next
+stage, so all this holds after an exception at any point, one raised by a signal handler included
+(cpp/bindings/stages.cpp).
 
 The end: a key shares its 64-bit digest with one of n others with probability n / 2**64, and no stage can be
 planned for less than twice that. Rates fall and stages grow, so some stage is the last: `max_keys` says how
@@ -154,6 +156,10 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         return StageRequest(
             self._policy, self._planned_keys(stage), self._planned_rate(stage), self._block_bits
         )
+
+    def _least_keys(self, stage: BaseFilter) -> int:
+        """Return the fewest keys of a stage that has a successor; an overflow list may be full before."""
+        return 0 if self._policy == "fingerprint" else stage._most_keys
 
     def _stage_plan(self, stage: int) -> FilterPlan:
         return self._request(stage).plan(self._seed)
@@ -312,7 +318,8 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         """Add the keys of `other`: stage by stage.
 
         No key is lost. A stage may then have more keys than it was planned for and the rate exceed
-        the promise; `stats()` reports it. An error leaves the filter as it was.
+        the promise; `stats()` reports it. Stages of fingerprints hold no more than that: ValueError if a
+        stage of both has too many keys. An error leaves the filter as it was.
         """
         if not isinstance(other, GrowingFilter):
             return NotImplemented
@@ -410,7 +417,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         for stage, (keys, size) in enumerate(zip(core[5::2], core[6::2], strict=True)):
             inner = view[offset : offset + size]
             part = _stage_of(inner, filter_, stage, mapped=mapped, verify=verify)
-            _check_count(keys, part._most_keys, stage, newest=stage == stages - 1)
+            _check_count(keys, filter_._least_keys(part), part._most_keys, stage, newest=stage == stages - 1)
             part._stage_keys = keys
             parts.append(part)
             end = offset + -(-size // _LINE) * _LINE
@@ -435,7 +442,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
             most = stage._most_keys
             assert self._request(number).is_met_by(most)
             newest, keys = number == len(self._stages) - 1, stage._stage_keys
-            assert 0 <= keys < most if newest else most <= keys <= _MOST_KEYS
+            assert 0 <= keys < most if newest else self._least_keys(stage) <= keys <= _MOST_KEYS
 
     def _shown(self) -> list[tuple[str, object]]:
         return [
@@ -457,10 +464,13 @@ def _stage_of(
     return found
 
 
-def _check_count(keys: int, capacity: int, stage: int, *, newest: bool) -> None:
-    """Refuse a number of keys that no filter arrives at: a full stage has a successor, another has none."""
-    if (keys >= capacity) if newest else not capacity <= keys <= _MOST_KEYS:
-        rule = f"less than {capacity}" if newest else f"{capacity} to {_MOST_KEYS}"
+def _check_count(keys: int, least: int, capacity: int, stage: int, *, newest: bool) -> None:
+    """Refuse a number of keys that no filter arrives at: a full stage has a successor, another has none.
+
+    A stage with a successor has at least `least` keys.
+    """
+    if (keys >= capacity) if newest else not least <= keys <= _MOST_KEYS:
+        rule = f"less than {capacity}" if newest else f"{least} to {_MOST_KEYS}"
         raise FormatError(f"stage {stage} must have {rule} keys, and the header says {keys}")
 
 

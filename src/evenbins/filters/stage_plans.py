@@ -151,6 +151,10 @@ class _Planning:
             thread.start()
         except RuntimeError:  # the system has no more threads
             self._end()
+        except (
+            KeyError
+        ) as error:  # CPython's: an interrupt came while start() waited for the thread, which runs
+            raise (error.__context__ or error) from None
 
     def advance(self) -> bool:
         """Let the thread work for a slice; return whether it has ended."""

@@ -187,7 +187,7 @@ def plan_window(
     keys = arguments.capacity(capacity)
     rate, per_key = arguments.goal(fpr, bits_per_key)
     steps = arguments.integer("steps", steps, 1, MAX_STEPS, "Pass the number of steps of a window")
-    length, counted = _length(window, steps)
+    length, counted = length_of(window, steps)
     seed = arguments.seed(seed)
     if per_key is None:
         shape = theory.fewest_bits(keys, rate, steps, counted=counted)
@@ -219,15 +219,16 @@ def _plan_of_additions(
     return plan_window(window, capacity, fpr, bits_per_key=bits_per_key, steps=steps, seed=seed)
 
 
-def _length(window: object, steps: int) -> tuple[int, bool]:
+def length_of(window: object, steps: int) -> tuple[int, bool]:
     """Return the length of a window in microseconds, or in additions, and whether it is the latter."""
     remedy = "Pass a timedelta such as timedelta(hours=1), or a number of additions"
     if isinstance(window, timedelta):
-        length, rule = window // _MICROSECOND, f"a time of at least {steps} microseconds ({steps} steps)"
+        length = window // _MICROSECOND
+        rule = f"a time of at least {steps} microseconds ({steps} steps), and at most 2283 years"
         if not steps <= length <= MAX_TIME:
             raise arguments.error("window", rule, window, remedy)
         return length, False
-    rule = f"a timedelta, or a number of additions of at least {steps} (its steps)"
+    rule = f"a timedelta, or a number of additions of at least {steps} (its steps), and at most 2**48"
     return arguments.integer("window", window, steps, arguments.MAX_CAPACITY, remedy, rule=rule), True
 
 

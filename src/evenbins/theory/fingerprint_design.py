@@ -297,10 +297,10 @@ def _best(
     per_line = np.ldexp(table.quotients, last)  # fingerprints, with every payload
     group = np.arange(1, MAX_GROUP + 1)
     block, step = MAX_GROUP * group, 2**doublings
-    fewest = 1.0 if fpr is None else np.ldexp(keys / (-math.log1p(-fpr) * per_line), payload)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):  # infinitely many are too many
+        fewest = 1.0 if fpr is None else np.ldexp(keys / (-math.log1p(-fpr) * per_line), payload)
         blocks = np.ceil(np.maximum(fewest, keys / (scale * filled * s)) / (block * step)) * step
-    possible = (last + doublings < REMAINDERS.stop) & (blocks * block * per_line <= MAX_FINGERPRINTS)
+        possible = (last + doublings < REMAINDERS.stop) & (blocks * block * per_line <= MAX_FINGERPRINTS)
     possible &= (last >= payload + LEAST_REMAINDER) | (payload == 0)
     if bits is not None:
         room = (bits / 8 - LINE_BYTES - 8 * rest) // (LINE_BYTES * (block + MAX_GROUP + 1))

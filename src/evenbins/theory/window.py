@@ -24,6 +24,8 @@ look-up reads are those of a fingerprint filter whose remainders are wider by th
 
 from __future__ import annotations
 
+import math
+
 from evenbins.theory import fingerprint_design as design
 
 __all__ = ["MARGIN", "age_bits", "ages", "expired", "fewest_bits", "held", "lowest_rate", "most_found"]
@@ -95,8 +97,8 @@ def expired(lines: int) -> float:
 def fewest_bits(capacity: int, fpr: float, steps: int, *, counted: bool) -> design.Shape | None:
     """Find the shape of the fewest bytes; None if none is small enough. Its remainder includes the age."""
     slots = held(capacity, steps, counted=counted)
-    rate = 1.0 - (1.0 - fpr) ** (slots / most_found(capacity, steps))  # if all slots were found
-    return design.fewest_bits(slots, rate, age_bits(steps))
+    rate = -math.expm1(math.log1p(-fpr) * slots / most_found(capacity, steps))  # if all slots were found
+    return design.fewest_bits(slots, min(rate, math.nextafter(1.0, 0.0)), age_bits(steps))
 
 
 def lowest_rate(capacity: int, bits: float, steps: int, *, counted: bool) -> design.Shape | None:
