@@ -48,7 +48,7 @@ from evenbins.cluster.http_exchange import Exchange, unless_left
 from evenbins.cluster.http_headers import Scope, TrustedProxies, request_error
 from evenbins.cluster.http_keys import KeyRules, RequestKey
 from evenbins.cluster.http_metrics import Metrics
-from evenbins.cluster.http_pool import Place, Pool
+from evenbins.cluster.http_pool import Place, Pool, renewed_pools
 from evenbins.rings import HashRing
 
 __all__ = ["PoolConfig", "Router", "RouterConfig"]
@@ -208,23 +208,9 @@ class Router:
         Replicas that stay keep their states and loads. If an option changes by which requests are placed
         (policy, epsilon, limit, seed, …), loads are counted anew: requests under way do not count in them.
         """
-        wanted, states = dict(_upstreams(config)), self.status()["upstreams"]
-        kept = {
-            name: pool for name, pool in self.pools.items() if name in wanted and pool.is_compatible(config)
-        }
-        pools = {  # first, since there may be no memory for new ones
-            name: kept[name] if name in kept else Pool(config, upstreams, config.weights or {})
-            for name, upstreams in wanted.items()
-        }
-        for name, pool in list(kept.items()):
-            try:
-                pool.reconfigure(config, wanted[name])
-            except ValueError:  # a ring takes weights within 2**24 of those before
-                pools[name] = Pool(config, wanted[name], config.weights or {})
-                del kept[name]
-        for name in pools.keys() - kept.keys():
-            pools[name].take_over(states)
-        for name in self.pools.keys() - kept.keys():
+        wanted = dict(_upstreams(config))
+        pools = renewed_pools(self.pools, config, wanted, self.status()["upstreams"])
+        for name in (name for name, pool in self.pools.items() if pools.get(name) is not pool):
             closing = asyncio.ensure_future(self.pools[name].close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)

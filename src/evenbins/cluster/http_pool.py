@@ -31,7 +31,7 @@ from evenbins.cluster.http_upstreams import Upstream
 from evenbins.rings import HashRing, Lease, NoNodesError, RingFullError
 from evenbins.routing.router import PrefixRouter
 
-__all__ = ["Place", "Pool", "QueueFullError"]
+__all__ = ["Place", "Pool", "QueueFullError", "renewed_pools"]
 
 _IDLE = 1.5  # seconds that a connection is kept for the next request
 _NAP = 0.05  # a limit may rise without a place coming back: the first that waits looks again
@@ -484,3 +484,27 @@ class _Waiter:
         """End the sleep."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
+
+
+def renewed_pools(
+    old: Mapping[str, Pool], config: RouterConfig, wanted: Mapping[str, tuple[str, ...]],
+    states: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Pool]:  # fmt: skip
+    """Return the pools of another configuration: those that can go on, and new ones with the `states` before.
+
+    New ones are made first: there may be no memory for them, and then nothing has changed.
+    """
+    kept = {name: pool for name, pool in old.items() if name in wanted and pool.is_compatible(config)}
+    pools = {
+        name: kept[name] if name in kept else Pool(config, upstreams, config.weights or {})
+        for name, upstreams in wanted.items()
+    }
+    for name, pool in list(kept.items()):
+        try:
+            pool.reconfigure(config, wanted[name])
+        except ValueError:  # a ring takes weights within 2**24 of those before
+            pools[name] = Pool(config, wanted[name], config.weights or {})
+            del kept[name]
+    for name in pools.keys() - kept.keys():
+        pools[name].take_over(states)
+    return pools

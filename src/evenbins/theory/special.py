@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial import legendre
+
+from evenbins.theory.caching import cached
 
 __all__ = [
     "beta_below",
@@ -107,12 +108,10 @@ def poisson(count: Any, mean: Any) -> Vector:
     return np.where(k < 0.0, 0.0, factor * np.exp(-_stirling_error(k) - _deviance(k, m)))
 
 
-@cache
+@cached(None)
 def _log_factorials(bits: int) -> Vector:
     """Return log(n!), n = 0 ... 2**bits."""
-    found = log_factorial(np.arange(2.0**bits + 1.0))
-    found.flags.writeable = False
-    return found
+    return log_factorial(np.arange(2.0**bits + 1.0))
 
 
 def poisson_up_to(most: int, mean: float) -> Vector:
