@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import json
+import math
 import os
 import re
 import subprocess
@@ -31,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / "benchmarks/instructions.json"
 KERNEL = "avx2"
 KEYS = 20_000
+ROUNDS = 3  # the least counts: now and then a million instructions are added, at any place
 ALLOWED = 0.03
 OTHER_MACHINE = 3
 
@@ -82,8 +85,9 @@ def count_inside(library: str) -> None:
     calls = list(paths())
     for _, call in calls:
         call()
+    gc.disable()
     marks.begin()
-    for name, call in calls:
+    for name, call in ROUNDS * calls:
         marks.mark(b"between")
         call()
         marks.mark(name.encode())
@@ -108,7 +112,8 @@ def counted() -> dict[str, float]:
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", source, "-o", library], check=True)
         options = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out"]
         environment = os.environ | {
-            "EVENBINS_KERNEL": KERNEL, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+            "EVENBINS_KERNEL": KERNEL, "EVENBINS_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",
         }  # fmt: skip
         done = subprocess.run(
             ["valgrind", *options, sys.executable, __file__, "--inside", library],
@@ -116,13 +121,13 @@ def counted() -> dict[str, float]:
         )  # fmt: skip
         if done.returncode:
             sys.exit(done.stderr)
-        found = {}
+        found: dict[str, float] = {}
         for file in Path(folder).glob("out.*"):
             text = file.read_text()
             name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.MULTILINE)
             total = re.search(r"^(?:totals|summary): (\d+)", text, re.MULTILINE)
             if name and total and name[1] != "between":
-                found[name[1]] = int(total[1]) / KEYS
+                found[name[1]] = min(int(total[1]) / KEYS, found.get(name[1], math.inf))
         return dict(sorted(found.items()))
 
 
