@@ -36,4 +36,14 @@ inline Asked ask(Filter& filter, Dice& dice) {
   return asked;
 }
 
+// Every second input is a sequence of operations, the others are files of a kind.
+template <typename Operate, typename Look, typename Change>
+int run_or_operate(const uint8_t* data, size_t size, uint32_t kind, Operate&& operate, Look&& look, Change&& change) {
+  Dice dice(data, size);
+  if (dice.below(2) != 0) return run(data, size, {kind}, make_filter, look, change);
+  use_any_kernel(dice);
+  operate(data, std::min<size_t>(size, 256), dice);
+  return 0;
+}
+
 }  // namespace evenbins::fuzz

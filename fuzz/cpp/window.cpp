@@ -150,11 +150,5 @@ void operate(const uint8_t* data, size_t size, Dice& dice) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Dice dice(data, size);
-  if (dice.below(2) == 0) {
-    use_any_kernel(dice);
-    operate(data, std::min<size_t>(size, 256), dice);
-    return 0;
-  }
-  return run(data, size, {20}, make_filter, look, change);
+  return run_or_operate(data, size, 20, operate, look, change);
 }

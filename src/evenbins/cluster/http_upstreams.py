@@ -45,7 +45,7 @@ def check_url(url: object) -> str:
         good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
         good = good and not (parts.query or parts.fragment or "@" in parts.netloc)
         Upstream(url)
-    except ValueError:  # UnicodeError too: a name that is none in DNS
+    except ValueError:  # UnicodeError too: a name that DNS cannot have
         good = False
     if not good or not url.isprintable() or " " in url:
         raise arguments.error("an upstream", rule, url, "Leave out user, query and fragment")

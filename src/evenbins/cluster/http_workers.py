@@ -11,7 +11,7 @@ The bound holds over all workers: a place is taken under a lock between processe
 if its holder dies. A worker's counts end with it: its row is cleared before another one takes it. A worker
 whose parent was killed ends within a second, as by SIGTERM: the port is free for another router. A change by
 a request is written to the journal, and every worker makes the changes of the journal in their order, the one
-that was asked included, so all end in the same state. A reload empties the journal, but for drains.
+that was asked included, so all end in the same state. A reload empties the journal except for drains.
 
 /-/metrics is the sum over all workers. Not shared: health (each worker finds out by itself), and /-/status,
 which is that of the worker that answers.

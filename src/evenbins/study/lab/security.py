@@ -143,7 +143,7 @@ def _refusal(scope: Scope, upload: int | None) -> tuple[int, str] | None:
 
 
 def too_large(most: int) -> str:
-    """Say that a file is larger than may be sent."""
+    """Return the message for a file that is larger than allowed."""
     return f"the file must have at most {most >> 20} MiB: run 'evenbins inspect FILE', which takes any size"
 
 
