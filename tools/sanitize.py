@@ -9,8 +9,9 @@ For each build, in build/sanitize/<name> (tools/instrumented.py), never in the u
 
     faults      sanitizers/faults.cpp: every fault that the build looks for is reported, no other
     self-test   tools/selftest.cpp: the C++ core alone, every kernel of this machine; leaks at its end
-    tests       pytest, a process for each file, the sanitizer's runtime loaded first; PYTHONMALLOC=malloc,
-                so that Python's objects are watched too; leaks by sanitizers/plugin.py
+    tests       pytest, a process for each file and --jobs of them at a time, the sanitizer's runtime loaded
+                first; PYTHONMALLOC=malloc, so that Python's objects are watched too; leaks by
+                sanitizers/plugin.py
 
 A report of any process ends up in build/sanitize/<name>/reports and makes this program fail, whatever the
 tests say; so do nanobind's warnings of leaked objects. Undefined behaviour ends the process.
@@ -30,6 +31,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,7 +90,14 @@ SANITIZERS = [
             "tests/unit/test_rings.py", "tests/unit/test_cli_inputs.py", "tests/unit/test_concurrency.py",
             "tests/unit/test_simulate.py", "tests/unit/test_simulate_tables.py",
             "tests/unit/test_simulate_summaries.py", "tests/unit/test_simulate_rings.py",
-            "tests/unit/test_simulate_cache.py", "tests/unit/test_traces.py",
+            "tests/unit/test_simulate_cache.py", "tests/unit/test_traces.py", "tests/unit/test_add_new.py",
+            "tests/unit/test_columns.py", "tests/unit/test_composites.py", "tests/unit/test_deduplicator.py",
+            "tests/unit/test_exact_sets.py", "tests/unit/test_fingerprint.py",
+            "tests/unit/test_fingerprint_core.py", "tests/unit/test_fingerprint_damage.py",
+            "tests/unit/test_fingerprint_shards.py", "tests/unit/test_fuse.py",
+            "tests/unit/test_growing_fingerprint.py", "tests/unit/test_heavy_hitters.py",
+            "tests/unit/test_pool.py", "tests/unit/test_routing.py", "tests/unit/test_sketch_threads.py",
+            "tests/unit/test_table_threads.py", "tests/unit/test_window.py",
         ],
         NOT_UNDER_ADDRESS,
     ),
@@ -103,7 +112,11 @@ SANITIZERS = [
         {"race": "ThreadSanitizer: data race"},
         [
             "tests/unit/test_threads.py", "tests/unit/test_concurrency.py", "tests/unit/test_rings.py",
-            "tests/unit/test_calls_together.py",
+            "tests/unit/test_calls_together.py", "tests/unit/test_composites.py",
+            "tests/unit/test_exact_sets.py", "tests/unit/test_growing.py",
+            "tests/unit/test_growing_fingerprint.py", "tests/unit/test_heavy_hitters.py",
+            "tests/unit/test_pool.py", "tests/unit/test_routing.py", "tests/unit/test_sketch_threads.py",
+            "tests/unit/test_table_threads.py", "tests/unit/test_window.py",
         ],
         NOT_UNDER_THREAD,
     ),
@@ -234,10 +247,11 @@ def _read_outcome(path: Path, reports: Path) -> Outcome | None:
     return Outcome(passed, found.ours, found.others)
 
 
-def _tests(sanitizer: Sanitizer, made: Build, tests: list[str], again: bool) -> Outcome:
+def _tests(sanitizer: Sanitizer, made: Build, tests: list[str], again: bool, jobs: int) -> Outcome:
     """Run pytest on the build, a process for each file: one that ends early hides no other."""
-    whole = Outcome()
-    for path in _files(tests):
+    instrumented.check_that_it_is_used(made, _environment(sanitizer, made.folder / "unused"))
+
+    def one(path: Path) -> Outcome:
         start = time.monotonic()
         folder = made.folder / "reports" / path.stem
         found = _read_outcome(path, folder) if again else None
@@ -250,15 +264,19 @@ def _tests(sanitizer: Sanitizer, made: Build, tests: list[str], again: bool) -> 
             f"  {path.name:36} {found.passed:5} passed {len(found.reports):3} reports {seconds:6.0f} s",
             flush=True,
         )
-        whole.passed += found.passed
-        whole.reports += found.reports
-        whole.others += found.others
+        return found
+
+    whole = Outcome()
+    with ThreadPoolExecutor(jobs) as pool:
+        for found in pool.map(one, _files(tests)):
+            whole.passed += found.passed
+            whole.reports += found.reports
+            whole.others += found.others
     return whole
 
 
 def _run_file(sanitizer: Sanitizer, made: Build, path: Path, reports: Path) -> None:
     environment = _environment(sanitizer, reports / "report")
-    instrumented.check_that_it_is_used(made, environment)
     without = [word for test in sanitizer.without for word in ("--deselect", test)]
     command = [
         *_without_random_addresses(), made.python, "-m", "pytest", "-n0", "-q", "-p", "plugin",
@@ -282,7 +300,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="address, thread; both if none is given")
     parser.add_argument("--tests", nargs="*", help="instead of the lists of this program")
     parser.add_argument("--again", action="store_true", help="only files that had reports in the last run")
-    parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
+    parser.add_argument("--jobs", type=int, default=2, help="of the compiler, and test files at once")
     arguments = parser.parse_args()
     unknown = {*arguments.names} - {each.name for each in SANITIZERS}
     if unknown:
@@ -299,7 +317,7 @@ def main() -> None:
         kernels = _self_test(sanitizer, made)
         said = [f"{sanitizer.name}: {faults} faults put in and reported; self-test, {kernels}: no report"]
         print(said[0], flush=True)
-        found = _tests(sanitizer, made, arguments.tests or sanitizer.tests, arguments.again)
+        found = _tests(sanitizer, made, arguments.tests or sanitizer.tests, arguments.again, arguments.jobs)
         seconds = time.monotonic() - start
         said.append(
             f"{sanitizer.name}: {found.passed:,} tests passed, {len(sanitizer.without)} left out, "

@@ -258,6 +258,31 @@ def test_an_admission_that_is_cancelled_leaves_no_lease(server, client):
     go(test())
 
 
+def test_loads_are_closed_although_the_clients_library_loses_a_cancellation(client):
+    """As redis-py does where a cancellation arrives together with a timeout: `close` waited for ever."""
+
+    class Renewal:
+        lost = 0
+
+        async def __call__(self, keys, args):
+            for _ in range(2):
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    self.lost += 1
+
+    async def test():
+        loads = AsyncRedisLoads(redis.asyncio.Redis(port=1), "lost", ttl=0.3)
+        loads._live["lease"], loads._renew = "key", Renewal()
+        loads._task = asyncio.create_task(loads._keep_renewing())
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(60):
+            await loads.close()
+        assert loads._renew.lost == 2
+
+    go(test())
+
+
 def test_two_routers_share_one_bound_and_go_on_without_redis(tmp_path):
     async def test():
         with running(redis_server, 1, tmp_path) as (started,):

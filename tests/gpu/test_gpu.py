@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
@@ -337,7 +336,6 @@ def test_fingerprints_with_too_little_memory() -> None:
     assert g.to_host().to_bytes() == f.to_bytes()
 
 
-@pytest.mark.skipif("EVENBINS_GPU_LONG" not in os.environ, reason="minutes: set EVENBINS_GPU_LONG=1")
 def test_four_gib() -> None:
     """A filter of 4 GiB, built by the GPU and by the CPU: every byte, and the answers to 200 million keys."""
     f = BlockedBloomFilter(1 << 31, bits_per_key=16, hashes=10)

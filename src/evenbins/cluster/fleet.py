@@ -39,6 +39,7 @@ from evenbins._bulk import Key
 from evenbins.cluster._fleet_rules import FleetRules
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
+from evenbins.cluster._tasks import end_task
 from evenbins.cluster.health import notify
 from evenbins.errors import EvenbinsError
 from evenbins.rings import HashRing, Lease
@@ -243,7 +244,8 @@ class AsyncFleet(FleetRules):
         self._waiters[waiter] = None
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(waiter, seconds)
+                async with asyncio.timeout(seconds):
+                    await waiter
         finally:
             self._waiters.pop(waiter, None)
 
@@ -254,10 +256,7 @@ class AsyncFleet(FleetRules):
         """End the probes."""
         self._closed = True
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end_task(task)
 
     def _on_state(self, name: str, state: str) -> None:
         if state == "down" and not self._closed:
@@ -270,7 +269,8 @@ class AsyncFleet(FleetRules):
         while (delay := self.health.next_probe()) is not None:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
             await asyncio.gather(*(run_async(self._ask(name)) for name in self.health.due()))
         self._task = None
 

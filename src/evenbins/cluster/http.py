@@ -42,6 +42,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from evenbins import _arguments as arguments
+from evenbins.cluster._tasks import end_task
 from evenbins.cluster.http_bodies import Answer, ClientGoneError, Receive, RequestBody, Send, SlowClientError
 from evenbins.cluster.http_config import PoolConfig, RouterConfig
 from evenbins.cluster.http_exchange import Exchange, unless_left
@@ -134,10 +135,7 @@ class Router:
         """End checks and probes, close connections."""
         self._started = False
         task, self._checking = self._checking, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end_task(task)
         for pool in self.pools.values():
             await pool.close()
         if self.config.loads is not None:

@@ -412,8 +412,8 @@ class Pool:
         """Ask a replica for its health, or just connect; raises if that fails."""
         config, upstream = self.config, self._urls[name]
         if config.health_path is None:
-            opened = asyncio.open_connection(upstream.hostname, upstream.port)
-            _, writer = await asyncio.wait_for(opened, config.health_timeout)
+            async with asyncio.timeout(config.health_timeout):
+                _, writer = await asyncio.open_connection(upstream.hostname, upstream.port)
             writer.close()
             return
         headers = [(b"host", upstream.host), (b"user-agent", b"evenbins"), (b"accept", b"*/*")]

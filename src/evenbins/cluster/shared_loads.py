@@ -46,6 +46,7 @@ from evenbins._bulk import Key
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._redis_servers import refuse_pipeline
 from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
+from evenbins.cluster._tasks import end_task
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
 from evenbins.rings import HashRing, NoNodesError, RingFullError
@@ -393,10 +394,7 @@ class AsyncRedisLoads(_Loads):
         if self._dropping:
             await asyncio.wait(set(self._dropping), timeout=self.ttl)
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end_task(task)
 
     async def _keep_renewing(self) -> None:
         while True:

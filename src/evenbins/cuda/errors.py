@@ -37,7 +37,7 @@ def device_errors(cupy: Any, action: str, nbytes: int) -> Iterator[None]:
     """Turn errors of CUDA into DeviceError; `nbytes` is what the action needs in device memory."""
     try:
         yield
-    except cupy.cuda.memory.OutOfMemoryError:
+    except MemoryError:  # CuPy's, and that of its sort, which is Python's own
         cupy.get_default_memory_pool().free_all_blocks()
         free, total = cupy.cuda.runtime.memGetInfo()
         raise DeviceError(
