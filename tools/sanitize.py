@@ -40,7 +40,7 @@ import records
 from instrumented import ROOT, Build
 
 HERE = ROOT / "tools/sanitizers"
-OURS = ("_core", "_study", "evenbins::", "selftest")  # in a frame of a leak: ours
+OURS = ("_core.", "_study.", "evenbins::", "selftest")  # in a frame of a leak: ours
 
 # Tests that measure what a sanitizer changes (memory, a limit of the address space), each with its reason.
 NOT_UNDER_ADDRESS: dict[str, str] = {
@@ -62,6 +62,8 @@ class Sanitizer:
     without: dict[str, str] = field(default_factory=dict)
 
 
+# gcc 13 stores vectors misaligned on the stack that finds uses after a return (its defect 110027).
+STACK = f"detect_stack_use_after_return={int(not instrumented.run('g++', '-dumpversion').startswith('13'))}"
 COMMON = ["-fno-omit-frame-pointer", "-g1"]
 SANITIZERS = [
     Sanitizer(
@@ -69,7 +71,7 @@ SANITIZERS = [
         ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", *COMMON],
         ["libasan.so", "libubsan.so", "libstdc++.so"],
         {
-            "ASAN_OPTIONS": "detect_leaks=1:leak_check_at_exit=0:detect_stack_use_after_return=1:"
+            "ASAN_OPTIONS": f"detect_leaks=1:leak_check_at_exit=0:{STACK}:"
             "strict_string_checks=1:check_initialization_order=1:allocator_may_return_null=1:log_path={reports}",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:log_path={reports}",
             "LSAN_OPTIONS": "report_objects=0:max_leaks=200",
@@ -205,14 +207,17 @@ def _self_test(sanitizer: Sanitizer, made: Build) -> str:
         "g++", "-std=c++20", "-O1", *sanitizer.options, "-I", ROOT / "cpp/include",
         ROOT / "tools/selftest.cpp", made.core, "-pthread", "-o", program,
     )  # fmt: skip
-    settings = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    settings = {"ASAN_OPTIONS": f"detect_leaks=1:{STACK}", "UBSAN_OPTIONS": "print_stacktrace=1"}
     done = subprocess.run(
         [*_without_random_addresses(), program], text=True, capture_output=True, check=False,
         env={**os.environ, **settings}, cwd=made.folder,
     )  # fmt: skip
     if done.returncode or done.stderr.strip():
         sys.exit(f"{sanitizer.name}: the self-test ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout.splitlines()[0]
+    kernels = done.stdout.splitlines()[0]
+    if sanitizer.name == "thread" and kernels != "kernels generic":
+        sys.exit(f"thread: the loads of vector kernels are not atomic, and this build runs {kernels}")
+    return kernels
 
 
 @dataclass

@@ -35,11 +35,6 @@ struct DistinctObject : Turns {
   const bool read_only = sketch->bits().read_only();
 };
 
-// By what is known of it without its memory, which a call without the GIL may be replacing.
-void require_writable(const DistinctObject& object) {
-  if (object.read_only) throw nb::value_error(DistinctObject::kReadOnly);
-}
-
 class AddSink final : public Sink {
  public:
   AddSink(DistinctObject& object, uint32_t threads) : object_(object), threads_(threads) {}

@@ -37,6 +37,7 @@ struct SketchObject : Turns {
   CountMinSketch& structure() const { return *sketch; }
   Hasher hasher;
   std::unique_ptr<CountMinSketch> sketch;
+  const bool read_only = sketch->bits().read_only();
 };
 
 uint64_t digest_of_key(const SketchObject& object, nb::handle key) {

@@ -1,9 +1,10 @@
 // What every structure in memory has in Python: made from a file or as a copy; compared, cleared, checked, written.
 //
 // `Object` derives from Turns or ReadersAndWriter and has structure(), which has spec(), bits(), check, clear, copy and
-// ==; make(spec, bits), which returns such a structure; and kReadOnly, what a change of a read-only one says. With
-// kKind only files of that kind are read, else the caller says which. If it has `version`, that grows when it is
-// cleared; if it has copied(), what that returns makes the copy.
+// ==; make(spec, bits), which returns such a structure; read_only, known without the structure's memory, which a call
+// without the GIL may be replacing; and kReadOnly, what a change of a read-only one says. With kKind only files of that
+// kind are read, else the caller says which. If it has `version`, that grows when it is cleared; if it has copied(),
+// what that returns makes the copy.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -27,7 +28,7 @@ using Alone = std::conditional_t<std::is_base_of_v<ReadersAndWriter, Object>, Wr
 
 template <typename Object>
 void require_writable(const Object& object) {
-  if (object.structure().bits().read_only()) throw nb::value_error(Object::kReadOnly);
+  if (object.read_only) throw nb::value_error(Object::kReadOnly);
 }
 
 // An empty structure.
@@ -126,7 +127,7 @@ void bind_structure(nb::class_<Object>& cls, const char* about_nbytes) {
       .def(
           "_write_to", [](Object& self, int descriptor) { write_file(self, self.structure(), descriptor); },
           nb::arg("descriptor"))
-      .def_prop_ro("_read_only", [](const Object& self) { return self.structure().bits().read_only(); })
+      .def_prop_ro("_read_only", [](const Object& self) { return self.read_only; })
       .def_prop_ro(
           "nbytes",
           [](Object& self) {

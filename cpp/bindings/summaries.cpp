@@ -27,6 +27,7 @@ struct SummaryObject : ReadersAndWriter {
   static std::unique_ptr<Summary> make(Spec spec, Bits bits) { return make_summary(std::move(spec), std::move(bits)); }
   Summary& structure() const { return *summary; }
   std::unique_ptr<Summary> summary;
+  const bool read_only = summary->bits().read_only();
 };
 
 void check_level(const SummaryObject& self, uint64_t level, uint64_t index) {

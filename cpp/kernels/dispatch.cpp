@@ -9,6 +9,7 @@
 
 #include "evenbins/kernel.hpp"
 #include "evenbins/platform.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins {
 

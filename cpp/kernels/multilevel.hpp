@@ -271,8 +271,11 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
       }
     }
   };
-  const auto middle = [&](const Group& g) {  // where most of them will go: ask for the line of the value, if any
+  // Where most of them will go: ask for the line of the value, if any. The buckets of a key whose turn comes later may
+  // be another thread's.
+  const auto middle = [&](const Group& g, size_t start) {
     for (size_t i = 0; i < g.n; ++i) {
+      if (report.status != nullptr && report.status[start + i] == KeyStatus::later) continue;
       const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
       const uint64_t bucket = g.buckets[i][level < levels ? level : 0];
       if (are_new) __builtin_prefetch(keys_of<Slots, Words, Value>(t, bucket), 1);
@@ -344,10 +347,10 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
   };
   if (count > 0) begin(0);
   if (count > 1) begin(1);
-  if (count > 0) middle(groups[0]);
+  if (count > 0) middle(groups[0], 0);
   for (size_t number = 0; number < count; ++number) {
     if (number + 2 < count) begin(number + 2);
-    if (number + 1 < count) middle(groups[(number + 1) % 3]);
+    if (number + 1 < count) middle(groups[(number + 1) % 3], (number + 1) * kGroup);
     const size_t done = store(groups[number % 3], number * kGroup);
     if (done < groups[number % 3].n) return number * kGroup + done;
   }

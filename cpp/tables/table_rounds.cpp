@@ -79,7 +79,7 @@ class Round {
         keys(most * t.words),
         values(most * t.value_words),
         undo(most),
-        status(most + 8),
+        status(most),
         added(most),
         digests_(most),
         touched_(most * t.levels) {}
@@ -126,24 +126,26 @@ class Round {
     for (uint32_t j = 0; j < t_.levels; ++j) first &= toucher(bucket_of(t_, digests_[i], j), ~0u) == i;
     return first;
   }
-  // The first key from `i` on that is `later`, or `size`: eight at a time.
-  uint64_t next_later(uint64_t i) const {
+  // The first key from `i` on that is `later`, or `end`: eight at a time, and none behind `end`, which may be another
+  // thread's.
+  uint64_t next_later(uint64_t i, uint64_t end) const {
     constexpr uint64_t kLow = 0x0101010101010101, kHigh = 0x8080808080808080;
     static_assert(static_cast<uint8_t>(KeyStatus::later) == 1);
-    for (; i < size; i += 8) {
+    for (; i + 8 <= end; i += 8) {
       uint64_t word;
       std::memcpy(&word, status.data() + i, 8);
       word ^= kLow;  // a byte that was 1 is 0
       if (const uint64_t zeros = (word - kLow) & ~word & kHigh; zeros != 0)
-        return std::min<uint64_t>(size, i + static_cast<uint64_t>(std::countr_zero(zeros)) / 8);
+        return i + static_cast<uint64_t>(std::countr_zero(zeros)) / 8;
     }
-    return size;
+    while (i < end && status[i] != KeyStatus::later) ++i;
+    return i;
   }
   // Calls act(i) for the keys that are `later`, in order, until it answers false; soon(i) some keys before.
   template <typename Soon, typename Act>
   void each_later(const Soon& soon, const Act& act) {
     Ahead lines{8}, others{4};
-    for (uint64_t i = next_later(0); i < size; i = next_later(i + 1)) {
+    for (uint64_t i = next_later(0, size); i < size; i = next_later(i + 1, size)) {
       lines.go_on(*this, i, [&](uint64_t key) {
         for (uint32_t j = 0; j < t_.levels; ++j) {
           const uint64_t bucket = bucket_of(t_, digests_[key], j);
@@ -177,7 +179,7 @@ class Round {
     void go_on(const Round& round, uint64_t current, const See& see) {
       if (at > current) count -= count > 0;  // one of them is dealt with now
       at = std::max(at, current);
-      for (; count < distance && (at = round.next_later(at)) < round.size; ++at) {
+      for (; count < distance && (at = round.next_later(at, round.size)) < round.size; ++at) {
         see(at);
         count += at > current;
       }
@@ -290,7 +292,7 @@ class Insertion {
                                   .undo = round.undo.data() + first});
     }
     if (ahead_.empty()) return;
-    for (uint64_t i = round.next_later(first); i < first + n; i = round.next_later(i + 1))
+    for (uint64_t i = round.next_later(first, first + n); i < first + n; i = round.next_later(i + 1, first + n))
       if (round.is_free(i)) choose_ahead(round, i);
   }
 
