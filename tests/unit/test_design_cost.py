@@ -227,9 +227,11 @@ def test_a_window_is_met_by_window_filters() -> None:
 def test_needs_together() -> None:
     with pytest.raises(ValueError, match=r"needs must be met by one.*redis: standard.*remove: counting"):
         policies("deletions", "shared")
-    for wrong in ("merge", ["speed"], [3], None, 3):
+    by_itself = design.filter(10_000, fpr=1e-3, needs="deletions")
+    assert [each.policy for each in by_itself] == policies("deletions")
+    for wrong in ("speed", ["speed"], [3], None, 3):
         with pytest.raises(
-            (ValueError, TypeError), match="needs must be a list of some of merge, remove, grow"
+            (ValueError, TypeError), match="needs must be one or a list of merge, remove, grow"
         ):
             design.filter(1000, needs=wrong)  # type: ignore[arg-type]
 

@@ -22,7 +22,7 @@ from evenbins import _arguments as arguments
 from evenbins._arguments import MAX_BITS_PER_KEY
 from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
 from evenbins.design.cost import cost_order, lookup_ns
-from evenbins.design.needs import capabilities_of, policies_for
+from evenbins.design.needs import capabilities_of, listed, policies_for
 from evenbins.filters.base import BaseFilter, build, class_for
 from evenbins.filters.blocked import plan_blocked
 from evenbins.filters.growing import GrowingFilter
@@ -135,7 +135,7 @@ def _with_keys(made: _F, keys: object) -> _F:
 def filter(
     keys: SupportsIndex | SupportsFloat, *, fpr: float | None = None, bits_per_key: float | None = None,
     reads: float | None = None, miss_reads: float | None = None, overflow: float | None = None,
-    needs: Sequence[str] = (), policies: Sequence[str] | None = None,
+    needs: str | Sequence[str] = (), policies: Sequence[str] | None = None,
     cost: str | Mapping[str, float] | None = None, seed: int = 0,
 ) -> FilterDesigns:  # fmt: skip
     """Find all filter designs that meet a request, best first.
@@ -154,15 +154,15 @@ def filter(
     overflow
         Fraction of the keys on an overflow list, at most; 0 for no list.
     needs
-        What the filter must be able to do: "merge" (by a plain OR of bits), "remove" or "deletions", "grow"
-        or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
-        "deletions" fingerprint and counting filters are proposed; without they are not: what is removed must
-        have been added, or other keys are lost. With "fixed set" fuse filters are, which are built from all
-        keys at once: `build(keys)`. With "window" window filters of the last `keys` additions are, of which
-        as many may be different; `plan_window` plans for a window of time. With "unknown size" `build`
-        returns a `GrowingFilter` whose first stage holds `keys` keys, or 256 times as many if it is a
-        fingerprint filter, which doubles by itself. A need that no kind of filter meets raises an error that
-        names the nearest.
+        What the filter must be able to do, one word or a list: "merge" (by a plain OR of bits), "remove" or
+        "deletions", "grow" or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set",
+        "on disk". With "deletions" fingerprint and counting filters are proposed; without they are not: what
+        is removed must have been added, or other keys are lost. With "fixed set" fuse filters are, which are
+        built from all keys at once: `build(keys)`. With "window" window filters of the last `keys` additions
+        are, of which as many may be different; `plan_window` plans for a window of time. With "unknown size"
+        `build` returns a `GrowingFilter` whose first stage holds `keys` keys, or up to 256 times as many if
+        it is a fingerprint filter, which doubles by itself. A need that no kind of filter meets raises an
+        error that names the nearest.
     policies
         Only these; by default all that can do what is needed.
     cost
@@ -220,19 +220,19 @@ class Request:
         names = ("fpr", "bits_per_key", "seed", *(_BOUNDS & keywords_of(policy)))
         return {name: getattr(self, name) for name in names}
 
-    def shown(self, needs: Sequence[str]) -> dict[str, object]:
+    def shown(self, needs: str | Sequence[str]) -> dict[str, object]:
         """Return what a table of designs says above itself; None for what was not asked."""
         return {
             "keys": self.keys, "fpr": self.fpr, "bits_per_key": self.bits_per_key, "reads": self.reads,
             "miss_reads": self.miss_reads, "overflow": self.overflow, "choices": self.choices,
-            "needs": ", ".join(needs) or None, "block_bits": self.block_bits,
+            "needs": ", ".join(listed(needs)) or None, "block_bits": self.block_bits,
         }  # fmt: skip
 
 
 def designs_for(
     asked: Request,
     *,
-    needs: Sequence[str] = (),
+    needs: str | Sequence[str] = (),
     policies: Sequence[str] | None = None,
     cost: str | Mapping[str, float] | None = None,
 ) -> FilterDesigns:
@@ -293,8 +293,9 @@ def _first_stage(asked: Request, policy: str) -> FilterPlan:
     """Plan the first stage of a growing filter; a fingerprint filter grows by itself."""
     if policy != "fingerprint":
         return _planned(asked, policy)
-    first = keys_of_stage(policy, arguments.capacity(asked.keys))
-    return _within(asked, StageRequest(policy, first, arguments.rate(asked.fpr), 512).plan(asked.seed))
+    rate = arguments.rate(asked.fpr)
+    first = keys_of_stage(policy, arguments.capacity(asked.keys), rate)
+    return _within(asked, StageRequest(policy, first, rate, 512).plan(asked.seed))
 
 
 def _within(asked: Request, plan: FilterPlan) -> FilterPlan:

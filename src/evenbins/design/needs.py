@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from evenbins import _arguments as arguments
 from evenbins.structure import Kind, kind_of_policy, that_can
 
-__all__ = ["NEEDS", "capabilities_of", "policies_for"]
+__all__ = ["NEEDS", "capabilities_of", "listed", "policies_for"]
 
 _SYNONYMS = {"deletions": "remove", "unknown-size": "grow", "shared": "redis"}
 _NEAREST = {
@@ -30,25 +30,29 @@ _SPECIAL = frozenset(
 _BY_OR = ("standard", "blocked", "fill", "two-choice")
 
 
-def capabilities_of(needs: Sequence[str]) -> frozenset[str]:
+def listed(needs: str | Sequence[str]) -> list[str]:
+    """Return needs as a list: one of them may be given by itself."""
+    return [needs] if isinstance(needs, str) else list(needs) if isinstance(needs, Sequence) else [""]
+
+
+def capabilities_of(needs: str | Sequence[str]) -> frozenset[str]:
     """Return the needs as the registry names them.
 
     Examples
     --------
-    >>> sorted(capabilities_of(["deletions", "fixed set"]))
-    ['fixed-set', 'remove']
+    >>> sorted(capabilities_of(["deletions", "fixed set"])), sorted(capabilities_of("window"))
+    (['fixed-set', 'remove'], ['window'])
     """
-    listed = isinstance(needs, Sequence) and not isinstance(needs, str)
-    names = [str(need).replace(" ", "-") for need in needs] if listed else [""]
+    names = [str(need).replace(" ", "-") for need in listed(needs)]
     found = frozenset(_SYNONYMS.get(name, name) for name in names)
     if not found <= set(NEEDS):
         accepted = [name.replace("-", " ") for name in (*NEEDS, *_SYNONYMS)]
-        rule = f"a list of some of {', '.join(accepted)}"
+        rule = f"one or a list of {', '.join(accepted)}"
         raise arguments.error("needs", rule, needs, "Leave it out if the filter is only filled and asked")
     return found
 
 
-def policies_for(needs: Sequence[str], policies: Sequence[str] | None) -> list[str]:
+def policies_for(needs: str | Sequence[str], policies: Sequence[str] | None) -> list[str]:
     """Return the policies that can do what is needed, of those that are wanted."""
     needed = capabilities_of(needs)
     kinds = [kind for kind in that_can("design") if kind.policies]
@@ -74,7 +78,7 @@ def policies_for(needs: Sequence[str], policies: Sequence[str] | None) -> list[s
     if not wanted:
         parts = "; ".join(f"{need}: {', '.join(_names(need, kinds))}" for need in sorted(needed))
         remedy = f"Ask for less, or leave policies out. By need: {parts}"
-        raise arguments.error("needs", "met by one of the policies", list(needs), remedy)
+        raise arguments.error("needs", "met by one of the policies", needs, remedy)
     return wanted
 
 

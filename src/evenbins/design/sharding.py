@@ -19,6 +19,7 @@ from evenbins import _show
 from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
 from evenbins.design.cost import cost_order
 from evenbins.design.filters import FilterDesign, Request, designs_for, respects_of
+from evenbins.design.needs import listed
 from evenbins.filters.sharded import ShardedFilter
 from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded
 
@@ -76,7 +77,7 @@ class ShardedDesigns(PolicyDesigns[ShardedDesign]):
 def sharded_filter(
     keys: SupportsIndex | SupportsFloat, *, shard_bytes: SupportsIndex | SupportsFloat,
     fpr: float | None = None, bits_per_key: float | None = None, reads: float | None = None,
-    miss_reads: float | None = None, overflow: float | None = None, needs: Sequence[str] = (),
+    miss_reads: float | None = None, overflow: float | None = None, needs: str | Sequence[str] = (),
     policies: Sequence[str] | None = None, cost: str | Mapping[str, float] | None = None,
     build_rate: float | None = None, seed: int = 0,
 ) -> ShardedDesigns:  # fmt: skip
@@ -105,7 +106,7 @@ def sharded_filter(
             total, shard_bytes=shard_bytes, policy=each.policy, build_rate=build_rate,
             **_options(each, asked),
         )
-        for each in designs_for(small, needs=["shard", *needs], policies=policies, cost=cost)
+        for each in designs_for(small, needs=["shard", *listed(needs)], policies=policies, cost=cost)
     ]  # fmt: skip
     if asked.by_rate and bits_per_key is not None:
         within = [plan for plan in plans if plan.bits_per_key <= bits_per_key * (1 + 1e-12)]

@@ -48,7 +48,7 @@ from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
 from evenbins.filters.plan import FilterPlan, FilterStats
 from evenbins.filters.set_algebra import items_in_one_stage
-from evenbins.filters.stage_plans import StageRequest, keys_of_stage
+from evenbins.filters.stage_plans import LEAST_FINGERPRINT_RATE, StageRequest, keys_of_stage
 from evenbins.theory.fpr import digest_floor
 
 __all__ = ["GrowingFilter", "GrowingPlan"]
@@ -92,7 +92,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
     policy
         Of the stages: "fill" (the default), or any other policy of `BalancedBloomFilter`, "blocked",
         "standard"; or "fingerprint", whose stages double by themselves: the first from `first` keys to 256
-        times as many, so that a look-up reads one line until then.
+        times as many (fewer at rates below 1e-7), so that a look-up reads one line until then.
     block_bits, seed
         As for the other filters.
 
@@ -132,11 +132,12 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         self._block_bits = arguments.block_bits(block_bits)
         _core.Stages.__init__(self, arguments.seed(seed))
         if self.max_keys < _LEAST_GROWTH * self._first:
+            why = "the policy's fingerprints are short" if policy == "fingerprint" else "64-bit digests"
             raise arguments.unmet(
                 "fpr",
                 f" must be at least {self._least_fpr():.4g} with first={self._first} and "
-                f"growth={self._growth}, so that the filter can grow to {_LEAST_GROWTH} times first (64-bit "
-                f"digests); got {fpr!r}. Pass a larger fpr, or use BloomFilter for a known number of keys",
+                f"growth={self._growth}, so that the filter can grow to {_LEAST_GROWTH} times first ({why}); "
+                f"got {fpr!r}. Pass a larger fpr, or use BloomFilter for a known number of keys",
             )
         self._stages = (self._next_stage(0),)
 
@@ -150,7 +151,13 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         return self._fpr * 6 / math.pi**2 / (stage + 1) ** 2
 
     def _planned_keys(self, stage: int) -> int:
-        return keys_of_stage(self._policy, self._first * self._growth**stage)
+        keys = self._first * self._growth**stage
+        return keys_of_stage(self._policy, keys, self._planned_rate(stage))
+
+    def _least_rate(self, stage: int) -> float:
+        """Return the lowest rate of a stage that can be planned."""
+        least = LEAST_FINGERPRINT_RATE if self._policy == "fingerprint" else 0.0
+        return max(_ABOVE_FLOOR * digest_floor(self._planned_keys(stage)), least)
 
     def _request(self, stage: int) -> StageRequest:
         return StageRequest(
@@ -191,7 +198,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         while (
             stages < _MOST_STAGES
             and self._planned_keys(stages) <= _MOST_KEYS
-            and self._planned_rate(stages) >= _ABOVE_FLOOR * digest_floor(self._planned_keys(stages))
+            and self._planned_rate(stages) >= self._least_rate(stages)
         ):
             stages += 1
         return max(stages, len(self._stages))
@@ -202,8 +209,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
         while keys <= _LEAST_GROWTH * self._first:
             keys += self._planned_keys(stages)
             stages += 1
-        floor = _ABOVE_FLOOR * digest_floor(self._planned_keys(stages - 1))
-        return 1.001 * floor * stages**2 * math.pi**2 / 6
+        return 1.001 * self._least_rate(stages - 1) * stages**2 * math.pi**2 / 6
 
     @property
     def max_keys(self) -> int:

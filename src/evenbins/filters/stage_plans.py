@@ -22,6 +22,7 @@ another thread takes the item).
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -32,22 +33,35 @@ from typing import NamedTuple
 from evenbins.errors import ArgumentError
 from evenbins.filters.plan import FilterPlan, planner_of
 
-__all__ = ["StageRequest", "keys_of_stage"]
+__all__ = ["LEAST_FINGERPRINT_RATE", "StageRequest", "keys_of_stage"]
 
 _SLICE = 0.001  # seconds of work between two pauses
 _PATIENCE = 0.002  # seconds that a key waits for the end of a slice
 _PAUSE = 0.05  # seconds without a key after which the thread goes on by itself
 _STOPS = 512  # slices in the second half of a stage, at most
 _MOST_PLANS = 1024
-_DOUBLINGS = 8  # of a stage that grows by itself
+_DOUBLINGS = 8  # of a stage that grows by itself, at most
+LEAST_FINGERPRINT_RATE = 5e-10
+"""Of a stage of fingerprints: below, remainders are not long enough, and memory grows as the rate falls."""
 
 _plans: dict[StageRequest, FilterPlan] = {}
 _under_way: dict[StageRequest, _Planning] = {}
 
 
-def keys_of_stage(policy: str, keys: int) -> int:
-    """Return the keys that a stage holds in the end, of a policy whose stages begin with so many."""
-    return keys << _DOUBLINGS if policy == "fingerprint" else keys
+def keys_of_stage(policy: str, keys: int, fpr: float) -> int:
+    """Return the keys that a stage holds in the end, of a policy whose stages begin with so many.
+
+    Examples
+    --------
+    >>> [keys_of_stage("fingerprint", 1000, fpr) for fpr in (1e-3, 1e-8, 1e-9)]
+    [256000, 16000, 2000]
+    """
+    return keys << _doublings(fpr) if policy == "fingerprint" else keys
+
+
+def _doublings(fpr: float) -> int:
+    """Return how often a stage may double: each takes a bit of the remainders, which have few to spare."""
+    return max(min(_DOUBLINGS, math.floor(math.log2(fpr / LEAST_FINGERPRINT_RATE))), 0)
 
 
 class StageRequest(NamedTuple):
@@ -108,9 +122,9 @@ class StageRequest(NamedTuple):
         return _plans.setdefault(self, plan)
 
     def _growing_plan(self) -> FilterPlan:
-        """Return the plan of a filter that grows to its keys by itself: from a 256th of them, if it can."""
+        """Return the plan of a filter that grows to its keys by itself, from as few of them as it can."""
         planner = planner_of(self.policy)
-        for doublings in range(_DOUBLINGS, 0, -1):
+        for doublings in range(_doublings(self.fpr), 0, -1):
             with contextlib.suppress(ArgumentError):
                 first = max(self.keys >> doublings, 1)
                 return planner(first, fpr=self.fpr, max_capacity=self.keys, semantics="set")
