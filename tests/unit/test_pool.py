@@ -64,7 +64,8 @@ SETUP = """
 def run(code: str) -> str:
     """Run code after SETUP in a process; return what it printed."""
     text = textwrap.dedent(SETUP) + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    quiet = ["-W", "ignore:This process:DeprecationWarning"]  # of forks, since Python 3.12
+    done = subprocess.run([sys.executable, *quiet, "-c", text], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr[-3000:]
     return done.stdout
 
