@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from playwright.sync_api import expect
 
 from evenbins import BlockedBloomFilter
 from evenbins.cli.inspect import inspect as inspect_command
@@ -128,7 +129,7 @@ def test_the_back_button_undoes_what_was_changed(page: Any) -> None:
     page.go_back()
     page.wait_for_url(re.compile("keys=1890$"))
     box = page.get_by_label("Line to look at, as a number")
-    page.wait_for_function("element => element.value === '1'", arg=box.element_handle())
+    expect(box).to_have_value("1", timeout=120_000)  # whichever element it is: the page is made anew
     page.go_back()
     page.wait_for_url(re.compile("fingerprints.seed=5$"))
     page.wait_for_selector("text=1900 keys are in the filter")
