@@ -171,7 +171,7 @@ uint64_t FingerprintFilter::payload_bytes(const Spec& spec) {
   if (rest > kMost) throw SpecError("rest must be 0 … 2^48");
   if (limit < 1 || limit > kMost) throw SpecError("limit must be 1 … 2^48");
   if (spec.core[6] > 1) throw SpecError("set must be 0 or 1");
-  if (spec.core[7] + 4 > remainder) throw SpecError("a remainder must keep four bits when it has doubled");
+  if (spec.core[7] > remainder - 4) throw SpecError("a remainder must keep four bits when it has doubled");
   if (lines > kMost >> spec.core[7]) throw SpecError("there may be 2^48 lines at most, doublings included");
   return 8 * (kStateWords + kLineWords * (lines + lines / group + lines / (16 * group)) + rest);
 }

@@ -31,6 +31,7 @@ def pytest_configure() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     """Check for leaks, if this process runs under LeakSanitizer."""
+    gc.unfreeze()  # tests/conftest.py freezes: what tests were parametrised with would never go
     try:
         check = ctypes.CDLL(None).__lsan_do_recoverable_leak_check
     except AttributeError:

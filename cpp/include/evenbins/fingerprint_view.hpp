@@ -177,11 +177,12 @@ struct FingerprintLoops {  // for one number of planes, and with or without low 
 };
 
 // Slot by slot, for everything that need not be fast. Bytes may lie anywhere, and the last slot may end the line.
+// What is loaded from beyond the line is any number: bulk look-ups look before they know that a run is elsewhere.
 EVENBINS_INLINE uint64_t load_bits(const uint64_t* line, uint32_t at, uint32_t bits) {
   const uint32_t byte = at / 8 < 56 ? at / 8 : 56;
   uint64_t word;
   __builtin_memcpy(&word, reinterpret_cast<const uint8_t*>(line) + byte, 8);
-  return word >> (at - 8 * byte) & ((uint64_t{1} << bits) - 1);
+  return word >> (at - 8 * byte) % 64 & ((uint64_t{1} << bits) - 1);
 }
 EVENBINS_INLINE void store_bits(uint64_t* line, uint32_t at, uint32_t bits, uint64_t value) {
   const uint32_t byte = at / 8 < 56 ? at / 8 : 56, shift = at - 8 * byte;
