@@ -17,9 +17,10 @@ A report of any process ends up in build/sanitize/<name>/reports and makes this 
 tests say; so do nanobind's warnings of leaked objects. Undefined behaviour ends the process.
 
 Nothing is suppressed. tests/unit/test_pool.py is in neither list: it forks among threads, which the
-sanitizers' own allocators and bookkeeping do not survive, and exits while others are in a call. ThreadSanitizer's build runs the generic kernel, whose look-ups during writes are
-atomic loads (cpp/include/evenbins/shared_words.hpp). Leaks in which no compiled module allocates
-(NumPy, Arrow and the interpreter keep things for ever) are counted, and shown as `others`.
+sanitizers' own allocators and bookkeeping do not survive, and exits while others are in a call.
+ThreadSanitizer's build runs the generic kernel, whose look-ups during writes are atomic loads
+(cpp/include/evenbins/shared_words.hpp). Leaks in which no compiled module allocates (NumPy, Arrow and the
+interpreter keep things for ever) are counted, and shown as `others`.
 """
 
 from __future__ import annotations
