@@ -86,7 +86,8 @@ def test_the_rows_that_are_in_have_their_answers(
                 found = d.keep(KEYS[done:], threads=threads)
         except (error, RuntimeError) as caught:
             # Python's own locks, interrupted, may say "release unlocked lock" instead.
-            assert isinstance(caught, error) or isinstance(caught.__context__, error)
+            if not isinstance(caught, error) and not isinstance(caught.__context__, error):
+                raise
             found = getattr(caught, "answers", found)  # none of its own: it came before or after `keep`
             stops += 1
         found = np.zeros(0, dtype=np.bool_) if found is None else found
