@@ -92,7 +92,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
     policy
         Of the stages: "fill" (the default), or any other policy of `BalancedBloomFilter`, "blocked",
         "standard"; or "fingerprint", whose stages double by themselves: the first from `first` keys to 256
-        times as many (fewer at rates below 1e-7), so that a look-up reads one line until then.
+        times as many (fewer at rates below 2e-7), so that a look-up reads one line until then.
     block_bits, seed
         As for the other filters.
 
