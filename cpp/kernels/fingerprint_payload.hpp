@@ -58,7 +58,7 @@ uint64_t sweep_keys(const FingerprintView& f, uint64_t block, uint64_t first, ui
   for (uint32_t i = 0; i < n; ++i) {
     if (!must_go(static_cast<uint32_t>(keys[i]) & payload_mask(f))) continue;
     const FingerprintParts parts = fingerprint_parts_of(f, FingerprintKey{block, keys[i]});
-    removed += remove_at<1>(f, {parts.line, parts.quotient, parts.remainder});
+    removed += levels_of(f).remove_at(f, {parts.line, parts.quotient, parts.remainder});
   }
   return removed;
 }
@@ -129,15 +129,15 @@ struct Payloads {
     return add_elsewhere(f, key.cell(f, payload)) ? kAbsent : kFull;
   }
   EVENBINS_COLD static bool add_elsewhere(const FingerprintView& f, const Cell& cell) {
-    add_overflowing<1>(f, cell);
+    levels_of(f).add_overflowing(f, cell);
     if (!kFingerprintRest.is_overfull(f)) return true;
-    remove_at<1>(f, cell);
+    levels_of(f).remove_at(f, cell);
     return false;
   }
 
   static bool erase(const FingerprintView& f, const Key& key) {
     const int64_t payload = find(f, key, true);
-    return payload >= 0 && remove_at<1>(f, key.cell(f, static_cast<uint32_t>(payload)));
+    return payload >= 0 && levels_of(f).remove_at(f, key.cell(f, static_cast<uint32_t>(payload)));
   }
 
   // Removes the fingerprints of a line of level 1, wherever their slots are, for whose payload must_go(payload) is true.
@@ -154,7 +154,7 @@ struct Payloads {
       if (must_go(payload_at(f, line, slot))) gone[n++] = {index, lowest(quotients), load_slot(line, f.one, slot)};
       if ((ends & 1) != 0) quotients &= quotients - 1;
     }
-    for (uint32_t i = 0; i < n; ++i) remove_at<1>(f, gone[i]);
+    for (uint32_t i = 0; i < n; ++i) levels_of(f).remove_at(f, gone[i]);
     uint64_t removed = n;
     for (; quotients != 0; quotients &= quotients - 1) removed += sweep_run(f, index, lowest(quotients), must_go);
     return removed;
@@ -178,7 +178,7 @@ struct Payloads {
     uint64_t found[kMost];
     uint32_t n = 0;
     if (at.is_elsewhere())
-      n = find_run<1>(f, index, quotient, found, kMost);
+      n = levels_of(f).find_run(f, index, quotient, found, kMost);
     else
       for (Mask run = at.run(); run != 0; run &= run - 1) found[n++] = load_slot(line, f.one, lowest(run));
     if (n == kMost) {
@@ -188,7 +188,7 @@ struct Payloads {
     uint64_t removed = 0;
     for (uint32_t i = 0; i < n; ++i) {
       const auto value = static_cast<uint32_t>(found[i]);
-      if (must_go(value & payload_mask(f))) removed += remove_at<1>(f, {index, quotient, value});
+      if (must_go(value & payload_mask(f))) removed += levels_of(f).remove_at(f, {index, quotient, value});
     }
     return removed;
   }
