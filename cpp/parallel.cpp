@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "evenbins/balanced_view.hpp"
 #include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
+#include "evenbins/partitioned.hpp"
 #include "evenbins/rounds.hpp"
 
 namespace evenbins {
@@ -19,7 +21,7 @@ namespace {
 
 constexpr size_t kSortItems = 2 * kDigestBatch;    // items that are sorted by owner together
 constexpr size_t kSliceItems = 16 * kDigestBatch;  // what an adding thread prepares at a time
-constexpr size_t kLevelItems = 4 * kDigestBatch;   // the same with a log, 72 bytes a key, which stays in the cache
+constexpr size_t kLevelItems = 4 * kDigestBatch;   // the same with a log, which stays in the cache
 
 // Digests of keys start … end−1; if one is bad, those before it, and the error in `bad`.
 size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* out, std::optional<BadKey>& bad) {
@@ -334,24 +336,24 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint8
 
 // What was done at one level to the blocks of one part, in one round, so that it can be taken back.
 struct Undo {
-  std::unique_ptr<uint64_t[]> words;  // never initialised: nine for each key
+  std::unique_ptr<PlacedKey[]> log;  // never initialised
   size_t room = 0;
   uint64_t placed = 0;  // keys that are in, and neither counted nor taken back
 
   void add(ByLevel& filter, uint32_t level, Slices& slices, uint32_t part, bool logged) {
     size_t items = 0;
     each_useful(slices, [&](const Slice& slice) { items += slice.owned[part].size(); });
-    if (const size_t wanted = items * filter.undo_words(); logged && wanted > room) {
-      words = std::make_unique_for_overwrite<uint64_t[]>(wanted);
-      room = wanted;
+    if (logged && items > room) {
+      log = std::make_unique_for_overwrite<PlacedKey[]>(items);
+      room = items;
     }
     each_useful(slices, [&](Slice& slice) {
-      uint64_t* undo = logged ? words.get() + placed * filter.undo_words() : nullptr;
+      PlacedKey* const next = logged ? log.get() + placed : nullptr;
       const auto& mine = slice.owned[part];
-      placed += filter.add_level(level, mine.data(), mine.size(), slice.passed[part].data(), undo);
+      placed += filter.add_level(level, mine.data(), mine.size(), slice.passed[part].data(), next);
     });
   }
-  void take_back(ByLevel& filter, uint32_t level) { filter.take_back(level, words.get(), std::exchange(placed, 0)); }
+  void take_back(ByLevel& filter, uint32_t level) { filter.take_back(level, log.get(), std::exchange(placed, 0)); }
   void count(ByLevel& filter, uint32_t level) { filter.count_placed(level, std::exchange(placed, 0)); }
 };
 
@@ -614,6 +616,11 @@ uint64_t add_new_to_fixed(Filter& filter, const Digests& keys, uint8_t* out, uin
 
 uint64_t add_to_fixed(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
   threads = useful_threads(filter, keys, threads);
+  if (pays_to_partition(filter, keys.size())) {
+    bool stopped = false;
+    const uint64_t in = add_partitioned(filter, keys, std::max(threads, 1u), pulse, stopped);
+    return stopped || in == keys.size() ? in : add_alone(filter, keys, pulse, in, threads);
+  }
   if (threads < 2) return add_alone(filter, keys, pulse);
   if (const uint32_t copies = useful_copies(filter, keys, threads); copies > 1)
     return add_in_copies(filter, keys, copies, pulse);

@@ -245,11 +245,20 @@ void BalancedBloomFilter::words(uint32_t level, const uint64_t* digests, size_t 
   for (size_t i = 0; i < n; ++i) out[i] = word_of(digests[i], level);
 }
 
-void BalancedBloomFilter::take_back(uint32_t level, const uint64_t* undo, size_t placed) {
-  const size_t step = undo_words();
-  for (size_t i = placed; i-- > 0;) {
-    const uint64_t* entry = undo + i * step;
-    for (size_t w = 1; w < step; ++w) store_word(view_.levels[level].words + entry[0] + w - 1, entry[w]);
+void BalancedBloomFilter::take_back(uint32_t level, const PlacedKey* log, size_t placed) {
+  const Level& table = view_.levels[level];
+  const uint64_t block_words = block_bits_ / 64;
+  for (const PlacedKey& key : std::span(log, placed)) {
+    uint64_t* block = table.words + mulhi(key.word, table.blocks) * block_words;
+    uint64_t new_bits = key.new_bits;
+    every_position(key.word, counted_ ? table.range : block_bits_, view_.hashes, [&](uint32_t position) {
+      if ((new_bits & 1) != 0) clear_bit(block, position);
+      new_bits >>= 1;
+      return true;
+    });
+    if (!counted_) continue;
+    uint64_t* last = block + block_words - 1;
+    store_word(last, *last - (uint64_t{1} << table.counter_shift));
   }
 }
 
@@ -267,8 +276,8 @@ void BalancedBloomFilter::add_passed(const uint64_t* digests, size_t n) {
 size_t BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
   const size_t all = n;
   const bool logged = !counted_ && in_turn_ && room() == 0;  // a key that passes every level spills: order matters
-  std::unique_ptr<uint64_t[]> log;
-  if (logged) log = std::make_unique_for_overwrite<uint64_t[]>(std::min(n, kGroup) * undo_words());
+  std::unique_ptr<PlacedKey[]> log;
+  if (logged) log = std::make_unique_for_overwrite<PlacedKey[]>(std::min(n, kGroup));
   for (size_t g; n > 0; digests += g, n -= g) {
     g = std::min(n, kGroup);
     if (!takes_rounds() || (counted_ && room() < g)) {
@@ -283,20 +292,20 @@ size_t BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
 }
 
 // Takes the keys through the levels together. With a log, false if one passed every level: then nothing has changed.
-bool BalancedBloomFilter::add_group(const uint64_t* digests, size_t g, uint64_t* log) {
+bool BalancedBloomFilter::add_group(const uint64_t* digests, size_t g, PlacedKey* log) {
   std::array<uint64_t, kGroup> alive, words_here;
   std::array<uint8_t, kGroup> passed;
   std::array<size_t, kMaxChoices> placed{};
   std::span<const uint64_t> keys(digests, g);
-  uint64_t* undo = log;
+  PlacedKey* next = log;
   for (uint32_t level = 0; level < view_.choices && !keys.empty(); ++level) {
     const uint64_t* here = keys.data();
     if (level > 0) {
       words(level, keys.data(), keys.size(), words_here.data());
       here = words_here.data();
     }
-    placed[level] = add_level(level, here, keys.size(), passed.data(), undo);
-    if (undo != nullptr) undo += placed[level] * undo_words();
+    placed[level] = add_level(level, here, keys.size(), passed.data(), next);
+    if (next != nullptr) next += placed[level];
     size_t left = 0;
     for (size_t i = 0; i < keys.size(); ++i) {
       alive[left] = keys[i];
@@ -307,7 +316,7 @@ bool BalancedBloomFilter::add_group(const uint64_t* digests, size_t g, uint64_t*
   if (log != nullptr && !keys.empty()) {
     for (uint32_t level = 0; level < view_.choices; ++level) {
       take_back(level, log, placed[level]);
-      log += placed[level] * undo_words();
+      log += placed[level];
     }
     return false;
   }

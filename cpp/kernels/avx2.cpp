@@ -19,9 +19,12 @@ EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first, uint32_t range) {
   return _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 9), scale), 23);
 }
 
-// Are the bits at these positions set, in the first `count` lanes?
+// A word for each lane that has the bit of its position, if the block does; and that bit.
+struct Lanes {
+  __m256i words, bits;
+};
 template <uint32_t BlockLog>
-EVENBINS_INLINE bool present(__m256i low, __m256i high, __m256i p, uint32_t count) {
+EVENBINS_INLINE Lanes lanes_at(__m256i low, __m256i high, __m256i p) {
   const __m256i index = _mm256_srli_epi32(p, 5);
   __m256i words = _mm256_permutevar8x32_epi32(low, index);
   if constexpr (BlockLog == 9) {
@@ -29,10 +32,16 @@ EVENBINS_INLINE bool present(__m256i low, __m256i high, __m256i p, uint32_t coun
     words = _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(words), _mm256_castsi256_ps(upper),
                                                  _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))));
   }
-  const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(p, _mm256_set1_epi32(31)));
+  return {words, _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(p, _mm256_set1_epi32(31)))};
+}
+
+// Are the bits at these positions set, in the first `count` lanes?
+template <uint32_t BlockLog>
+EVENBINS_INLINE bool present(__m256i low, __m256i high, __m256i p, uint32_t count) {
+  const Lanes at = lanes_at<BlockLog>(low, high, p);
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i ignore = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(static_cast<int>(count) - 1));
-  return _mm256_testc_si256(_mm256_or_si256(words, ignore), bits) != 0;
+  return _mm256_testc_si256(_mm256_or_si256(at.words, ignore), at.bits) != 0;
 }
 
 template <uint32_t BlockLog, bool Scaled>
@@ -47,6 +56,23 @@ EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t has
     if (!present<BlockLog>(low, high, positions<BlockLog, Scaled>(r, first, range), hashes - first)) return false;
   }
   return true;
+}
+
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE uint32_t missing_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  const auto* b = reinterpret_cast<const __m256i*>(block);
+  const __m256i low = _mm256_loadu_si256(b);
+  const __m256i high = BlockLog == 9 ? _mm256_loadu_si256(b + 1) : low;
+  uint64_t r = remix(word);
+  uint32_t missing = 0;
+  EVENBINS_UNROLL(4)
+  for (uint32_t first = 0; first < hashes; first += 8) {
+    if (first == kLanes) r = remix_again(r);
+    const Lanes at = lanes_at<BlockLog>(low, high, positions<BlockLog, Scaled>(r, first, range));
+    const __m256i absent = _mm256_cmpeq_epi32(_mm256_and_si256(at.words, at.bits), _mm256_setzero_si256());
+    missing |= static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(absent))) << first;
+  }
+  return missing & static_cast<uint32_t>((uint64_t{1} << hashes) - 1);
 }
 
 // Adding: the positions by vector, the bits one by one.

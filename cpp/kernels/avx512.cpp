@@ -23,22 +23,28 @@ EVENBINS_INLINE __mmask16 first_lanes(uint32_t count) {
   return static_cast<__mmask16>(count < kLanes ? (1u << count) - 1 : 0xFFFF);
 }
 
-EVENBINS_INLINE __mmask16 missing_bits(__m512i words, __m512i p, __mmask16 lanes) {
+EVENBINS_INLINE __mmask16 missing_lanes(__m512i words, __m512i p, __mmask16 lanes) {
   const __m512i word = _mm512_permutexvar_epi32(_mm512_srli_epi32(p, 5), words);
   const __m512i bit = _mm512_rolv_epi32(_mm512_set1_epi32(1), p);  // rotates by p mod 32
   return _mm512_mask_testn_epi32_mask(lanes, word, bit);
 }
 
 template <uint32_t BlockLog, bool Scaled>
-EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+EVENBINS_INLINE uint32_t missing_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
   const __m512i words = BlockLog == 9
                             ? _mm512_loadu_si512(block)
                             : _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block)));
   const uint64_t r = remix(word);
-  __mmask16 missing = missing_bits(words, positions<BlockLog, Scaled>(r, range), first_lanes(hashes));
-  if (hashes > kLanes)
-    missing |= missing_bits(words, positions<BlockLog, Scaled>(remix_again(r), range), first_lanes(hashes - kLanes));
-  return missing == 0;
+  uint32_t missing = missing_lanes(words, positions<BlockLog, Scaled>(r, range), first_lanes(hashes));
+  if (hashes > kLanes) {
+    const __m512i others = positions<BlockLog, Scaled>(remix_again(r), range);
+    missing |= uint32_t{missing_lanes(words, others, first_lanes(hashes - kLanes))} << kLanes;
+  }
+  return missing;
+}
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  return missing_bits<BlockLog, Scaled>(block, word, hashes, range) == 0;
 }
 
 // Adding: each position becomes one bit of a 512-bit mask, in registers. Lane j gets 1 << (p − 32j), and a

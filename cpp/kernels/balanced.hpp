@@ -99,21 +99,19 @@ EVENBINS_INLINE void each_block(const Level& level, const uint64_t* words, size_
 
 template <uint32_t BlockLog, Rule R>
 size_t balanced_add_level(const BalancedView& f, uint32_t j, const uint64_t* words, size_t n, uint8_t* passed,
-                          uint64_t* undo) {
+                          PlacedKey* log) {
   using Block = BalancedBlock<BlockLog, R>;
   const Level level = f.levels[j];
   size_t placed = 0;
   each_block<BlockLog, 1>(level, words, n, [&](size_t i, uint64_t word, uint64_t* block) {
     passed[i] = 0;
-    if (Block::has(f, level, block, word)) return;
+    const uint32_t missing = missing_bits<BlockLog, Block::kCounted>(block, word, f.hashes, level.range);
+    if (missing == 0) return;
     if (Block::full(f, level, block, word)) {
       passed[i] = 1;
       return;
     }
-    if (undo != nullptr) {
-      *undo++ = static_cast<uint64_t>(block - level.words);
-      for (uint32_t w = 0; w <= Block::kLast; ++w) *undo++ = block[w];
-    }
+    if (log != nullptr) *log++ = {word, missing};
     Block::put(f, level, block, word);
     ++placed;
   });

@@ -2,6 +2,7 @@
 // primitives below, and includes this; the compiler then builds (and vectorises) the loops for its instructions.
 //
 //     has_bits<block_log, scaled>(block, word, hashes, range)    whether a block of 2^block_log bits has the key's bits;
+//     missing_bits<block_log, scaled>(block, word, hashes, range)  those that it does not have: bit i for position i
 //     set_bits<block_log, scaled>(block, word, hashes, range)    sets them; scaled: positions among `range` bits only
 //     mask_bits<block_log>(mask, word, hashes)                   the key's bits in an empty block
 //     kMaskByWords                                               whether mask_bits writes word by word (mask.hpp)
@@ -34,6 +35,11 @@ concept HasBits = requires(const Word* block, Word word, uint32_t n) {
   { has_bits<9, true>(block, word, n, n) } -> std::same_as<bool>;
 };
 template <typename Word>
+concept MissesBits = requires(const Word* block, Word word, uint32_t n) {
+  { missing_bits<8, false>(block, word, n, n) } -> std::same_as<uint32_t>;
+  { missing_bits<9, true>(block, word, n, n) } -> std::same_as<uint32_t>;
+};
+template <typename Word>
 concept SetsBits = requires(Word* block, Word word, uint32_t n) {
   set_bits<8, false>(block, word, n, n);
   set_bits<9, true>(block, word, n, n);
@@ -57,6 +63,9 @@ concept LowersWords = requires(Word* values, const Word* words) { lower8(values,
 static_assert(HasBits<uint64_t>,
               "a kernel needs bool has_bits<block_log, scaled>(const uint64_t* block, uint64_t word, uint32_t hashes, "
               "uint32_t range)");
+static_assert(MissesBits<uint64_t>,
+              "a kernel needs uint32_t missing_bits<block_log, scaled>(const uint64_t* block, uint64_t word, uint32_t "
+              "hashes, uint32_t range)");
 static_assert(SetsBits<uint64_t>,
               "a kernel needs set_bits<block_log, scaled>(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t "
               "range)");

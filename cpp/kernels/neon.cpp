@@ -18,10 +18,9 @@ EVENBINS_INLINE uint32x4_t positions(uint64_t r, uint32_t first, uint32_t range)
   return vshrq_n_u32(vmulq_u32(vshrq_n_u32(x, 9), vdupq_n_u32(range)), 23);
 }
 
-// Are the bits of the first `count` lanes set?
+// A byte of ones for each of sixteen lanes whose bit is set.
 template <uint32_t BlockLog, bool Scaled>
-EVENBINS_INLINE bool present(const uint64_t* block, uint64_t r, uint32_t count, uint32_t range) {
-  static constexpr uint8_t lane[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+EVENBINS_INLINE uint8x16_t set_lanes(const uint64_t* block, uint64_t r, uint32_t range) {
   const auto at = [&](uint32_t first) { return vmovn_u32(positions<BlockLog, Scaled>(r, first, range)); };
   const uint16x8_t a = vcombine_u16(at(0), at(4)), b = vcombine_u16(at(8), at(12));
   const uint8x16_t byte = vcombine_u8(vshrn_n_u16(a, 3), vshrn_n_u16(b, 3));
@@ -32,9 +31,29 @@ EVENBINS_INLINE bool present(const uint64_t* block, uint64_t r, uint32_t count, 
     found = vqtbl4q_u8(vld1q_u8_x4(bytes), byte);
   else
     found = vqtbl2q_u8(vld1q_u8_x2(bytes), byte);
-  const uint8x16_t wanted = vshlq_u8(vdupq_n_u8(1), vreinterpretq_s8_u8(bit));
+  return vtstq_u8(found, vshlq_u8(vdupq_n_u8(1), vreinterpretq_s8_u8(bit)));
+}
+
+// Are the bits of the first `count` lanes set?
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE bool present(const uint64_t* block, uint64_t r, uint32_t count, uint32_t range) {
+  static constexpr uint8_t lane[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const uint8x16_t ignore = vcgeq_u8(vld1q_u8(lane), vdupq_n_u8(static_cast<uint8_t>(count < kLanes ? count : kLanes)));
-  return vminvq_u8(vorrq_u8(vtstq_u8(found, wanted), ignore)) != 0;
+  const auto set = set_lanes<BlockLog, Scaled>(block, r, range);  // a macro of Clang would read the comma
+  return vminvq_u8(vorrq_u8(set, ignore)) != 0;
+}
+
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE uint32_t missing_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  static constexpr uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  const auto missing = [&](uint64_t r) {
+    const auto set = set_lanes<BlockLog, Scaled>(block, r, range);
+    const uint8x16_t absent = vbicq_u8(vld1q_u8(bit), set);
+    return uint32_t{vaddv_u8(vget_low_u8(absent))} | uint32_t{vaddv_u8(vget_high_u8(absent))} << 8;
+  };
+  const uint64_t r = remix(word);
+  const uint32_t all = hashes <= kLanes ? missing(r) : missing(r) | missing(remix_again(r)) << kLanes;
+  return all & static_cast<uint32_t>((uint64_t{1} << hashes) - 1);
 }
 
 template <uint32_t BlockLog, bool Scaled>

@@ -68,11 +68,10 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   Address address(uint32_t level) const override {
     return block_address(view_.levels[level].blocks, block_bits_ == 512 ? 9 : 8);
   }
-  size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, uint64_t* undo) override {
-    return loops_->add_level(view_, level, words, n, passed, undo);
+  size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, PlacedKey* log) override {
+    return loops_->add_level(view_, level, words, n, passed, log);
   }
-  size_t undo_words() const override { return 1 + block_bits_ / 64; }
-  void take_back(uint32_t level, const uint64_t* undo, size_t placed) override;
+  void take_back(uint32_t level, const PlacedKey* log, size_t placed) override;
   void count_placed(uint32_t level, uint64_t keys) override;
   void add_passed(const uint64_t* digests, size_t n) override;
 
@@ -85,7 +84,7 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   std::string check(bool thorough) const override;
 
  private:
-  bool add_group(const uint64_t* digests, size_t n, uint64_t* log);
+  bool add_group(const uint64_t* digests, size_t n, PlacedKey* log);
   void merge_lists(const BalancedBloomFilter& other, std::vector<uint64_t>& all);
 
   Policy policy_;

@@ -69,6 +69,15 @@ class BloomFilter final : public Filter, public ByRange {
   void add_items(const uint64_t* positions, size_t n) override {
     each_position(positions, n, [&](size_t i) { set_bit(view_.words, positions[i]); });
   }
+  void add_near_items(uint64_t first, const uint32_t* offsets, size_t n, Upcoming& upcoming) override {
+    uint64_t* const words = view_.words;
+    Upcoming lines = upcoming;
+    for (size_t i = 0; i < n;) {
+      lines.prefetch();
+      for (const size_t end = std::min(n, i + Upcoming::kItems); i < end; ++i) set_bit(words, first + offsets[i]);
+    }
+    upcoming = lines;
+  }
   bool tells_new_items() const override { return true; }
   void add_new_items(const uint64_t* positions, size_t n, uint8_t* added) override {
     each_position(positions, n, [&](size_t i) { added[i] = exchange_bit(view_.words, positions[i]) == 0; });

@@ -16,6 +16,7 @@
 // divided: by ranges (`ByRange`), level by level (`ByLevel`), or not at all.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,16 @@ inline Address block_address(uint64_t blocks, uint32_t block_log) {
   return {.scale = blocks, .shift = shift, .lines = ((blocks - 1) >> shift) + 1};
 }
 
+// Lines that are needed next: some of them are asked for with every kItems items.
+struct Upcoming {
+  static constexpr size_t kItems = 16;
+  const uint64_t *next, *end;  // whole lines
+  uint64_t lines;              // with every kItems items
+  EVENBINS_INLINE void prefetch() {
+    for (uint64_t i = 0; i < lines && next != end; ++i, next += 8) __builtin_prefetch(next, 1, 2);
+  }
+};
+
 // A filter whose work can be cut into *items* (a digest or a bit position), numbers that lead to what they touch. The
 // items of several keys may be added in any order.
 class ByRange {
@@ -54,6 +65,16 @@ class ByRange {
   virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
   virtual Address address() const = 0;                          // of items
   virtual void add_items(const uint64_t* items, size_t n) = 0;  // of no more keys than keys_left()
+  // The same for items first + offsets[i] that lie in the cache (partitioned.hpp), while other lines are on their way.
+  virtual void add_near_items(uint64_t first, const uint32_t* offsets, size_t n, Upcoming& upcoming) {
+    uint64_t items[Upcoming::kItems];
+    for (size_t i = 0; i < n; i += Upcoming::kItems) {
+      upcoming.prefetch();
+      const size_t some = std::min(Upcoming::kItems, n - i);
+      for (size_t j = 0; j < some; ++j) items[j] = first + offsets[i + j];
+      add_items(items, some);
+    }
+  }
   // The same, with added[i] = 1 if item i changed something: a key was absent if one of its items did. Only where items
   // may be added before the others of their key are known; a family that has it says so.
   virtual bool tells_new_items() const { return false; }
@@ -69,6 +90,8 @@ class ByRange {
   virtual void end_items(uint64_t /*keys*/) {}
 };
 
+struct PlacedKey;  // balanced_view.hpp
+
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
 // the keys before it at that level alone, unless more keys pass all levels than there is room for. At each level
 // a key is a *word* that leads to its block.
@@ -80,11 +103,10 @@ class ByLevel {
   virtual uint64_t room() const = 0;      // keys that may pass every level
   virtual void words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const = 0;
   virtual Address address(uint32_t level) const = 0;  // of words
-  // passed[i] = 1 for each key that goes on; returns how many were placed. Touches nothing but their blocks. For
-  // each key placed undo_words() words go to `undo`, unless it is null; `take_back` reverses that.
-  virtual size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, uint64_t* undo) = 0;
-  virtual size_t undo_words() const = 0;
-  virtual void take_back(uint32_t level, const uint64_t* undo, size_t placed) = 0;
+  // passed[i] = 1 for each key that goes on; returns how many were placed. Touches nothing but their blocks. What was
+  // placed goes to `log`, unless it is null; `take_back` reverses that.
+  virtual size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, PlacedKey* log) = 0;
+  virtual void take_back(uint32_t level, const PlacedKey* log, size_t placed) = 0;
   virtual void count_placed(uint32_t level, uint64_t keys) = 0;    // by one thread, afterwards
   virtual void add_passed(const uint64_t* digests, size_t n) = 0;  // those that passed every level, in key order
 };

@@ -47,6 +47,10 @@ EVENBINS_INLINE void set_bit(uint64_t* words, uint64_t position) {
   uint64_t* word = words + (position >> 6);
   store_word(word, *word | uint64_t{1} << (position & 63));
 }
+EVENBINS_INLINE void clear_bit(uint64_t* words, uint64_t position) {
+  uint64_t* word = words + (position >> 6);
+  store_word(word, *word & ~(uint64_t{1} << (position & 63)));
+}
 // Sets a bit and returns what it was.
 EVENBINS_INLINE uint64_t exchange_bit(uint64_t* words, uint64_t position) {
   uint64_t* word = words + (position >> 6);
