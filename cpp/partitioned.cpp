@@ -191,6 +191,7 @@ uint64_t add_partitioned(Filter& filter, const Digests& keys, uint32_t threads, 
   for (; start < size; start += pass) {
     const uint64_t end = std::min(size, start + pass);
     chunks->clear();
+    for (Sorter& sorter : sorters) sorter.clear();  // here, since the system may refuse their threads
     std::atomic<uint64_t> next = start;
     std::atomic<bool> stop = false;
     const uint64_t stretch = digest_stretch(end - start, threads);
@@ -198,7 +199,6 @@ uint64_t add_partitioned(Filter& filter, const Digests& keys, uint32_t threads, 
       run_on_threads(threads, [&](uint32_t t) {
         constexpr size_t kGroup = 256;  // keys, so that their items stay in the first-level cache
         Sorter& sorter = sorters[t];
-        sorter.clear();
         std::vector<uint64_t> digests(kGroup), items(kGroup * per_key);
         for (uint64_t at; !stop && (at = next.fetch_add(stretch)) < end;) {
           if (t == 0 && !pulse()) stop = true;
