@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <deque>
 #include <exception>
 #include <vector>
 
-#include "evenbins/meeting.hpp"
+#include "evenbins/compiler.hpp"
 #include "evenbins/threads.hpp"
 #include "table_parts.hpp"
 
@@ -84,11 +85,10 @@ class Round {
         digests_(most),
         touched_(most * t.levels) {}
 
-  void prepare(const uint64_t* all_keys, const uint64_t* all_values, uint64_t first, uint64_t count) {
+  void prepare(const uint64_t* all_keys, const uint64_t* all_values, uint64_t first, uint64_t count, uint32_t number) {
     start = first;
     size = count;
-    next_chunk = 0;
-    next_taken = false;
+    shared = 0;
     std::copy_n(all_keys + start * t_.words, size * t_.words, keys.data());
     if (all_values != nullptr) std::copy_n(all_values + start, size * t_.value_words, values.data());
     t_.hash.digests(kernel_, keys.data(), size, digests_.data());
@@ -109,9 +109,19 @@ class Round {
         status[key] = is_free ? KeyStatus::free : KeyStatus::later;
       }
     }
+    ticket_ = uint64_t{number} << 32;
+    ready = number + 1;
+    ready.notify_all();
   }
-  // The first number of a chunk, or `size`.
-  uint64_t take_chunk() { return std::min(next_chunk.fetch_add(kChunk), size); }
+  // Takes a chunk of the round of this number and size: its first key, or `count` if there is none left. By then this
+  // may be another round, of which nothing is taken, and nothing else may be looked at.
+  uint64_t take_chunk(uint32_t number, uint64_t count) {
+    for (uint64_t ticket = ticket_;;) {
+      const auto first = static_cast<uint32_t>(ticket);
+      if (ticket >> 32 != number || first >= count) return count;
+      if (ticket_.compare_exchange_weak(ticket, ticket + kChunk)) return first;
+    }
+  }
   StoredKey key(uint64_t i) const {
     const uint64_t* words = keys.data() + i * t_.words;
     return {words[0], t_.words == 2 ? words[1] : 0};
@@ -167,8 +177,8 @@ class Round {
   std::vector<KeyStatus> status;
   std::vector<uint8_t> added;
   uint64_t start = 0, size = 0;
-  std::atomic<uint64_t> next_chunk = 0;
-  std::atomic<bool> next_taken = false;  // some thread prepares the next round
+  std::atomic<uint64_t> shared = 0;  // keys that were dealt with, or are later
+  std::atomic<uint32_t> ready = 0;   // the number of the round that has been prepared, plus one
 
  private:
   // Looks for keys that are `later`, some of them ahead of the one that is dealt with.
@@ -187,6 +197,7 @@ class Round {
   };
   std::vector<uint64_t> digests_;
   Touched touched_;
+  std::atomic<uint64_t> ticket_ = ~uint64_t{0};  // the number of the round, and its first key that nobody has taken
 };
 
 // One thread's view of the table: what it counts is added to the table's counters when it ends.
@@ -210,46 +221,72 @@ class Counted {
   uint64_t own_[kStateWords] = {}, listed_;
 };
 
+// Waits until a number is another one.
+void wait_while(const std::atomic<uint32_t>& number, uint32_t old) {
+  constexpr int kSpins = 2000;  // some tens of microseconds: to wake a sleeping thread takes as long
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (number != old) return;
+    EVENBINS_PAUSE();
+  }
+  number.wait(old);
+}
+
 // Runs the rounds on up to `threads` threads. share(round, first, n) deals with the free keys of a chunk; finish(round)
 // with those that are later, and returns how many keys of the round are done: fewer than all end the work.
+//
+// The thread that ends the last chunk of a round finishes it. The others prepare rounds meanwhile, some in advance.
 template <typename Share, typename Finish>
 uint64_t in_rounds(const TableView& t, const Kernel& kernel, const uint64_t* keys, const uint64_t* values, uint64_t n,
                    uint64_t round_keys, uint32_t threads, const std::function<bool()>& pulse, const Share& share,
                    const Finish& finish) {
-  Round rounds[2] = {Round(t, kernel, round_keys), Round(t, kernel, round_keys)};
-  Meeting meeting;
-  std::exception_ptr failure;
-  bool stop = false, end = false;  // `stop` is the calling thread's; `end` changes while all wait
+  const uint32_t ahead = 3 + threads / 4;  // rounds in memory: preparing takes a fifth as long as sharing
+  std::deque<Round> rounds;
+  for (uint32_t i = 0; i < ahead; ++i) rounds.emplace_back(t, kernel, round_keys);
+  const auto all = static_cast<uint32_t>((n - 1) / round_keys + 1);
+  const auto size_of = [&](uint32_t r) { return std::min(round_keys, n - r * round_keys); };
+  std::exception_ptr failure;  // the calling thread's
+  std::atomic<bool> stop = false, end = false;
+  std::atomic<uint32_t> next = 0, finished = 0;  // rounds that somebody prepares or has prepared; that are finished
   uint64_t done = 0;
   const uint32_t generation = forks();
-  const auto prepare = [&](Round& round, uint64_t start) {
-    round.prepare(keys, values, start, std::min(round_keys, n - start));
+  const auto prepare_one = [&] {
+    uint32_t r = next;
+    if (r >= all || r - finished >= ahead || !next.compare_exchange_strong(r, r + 1)) return false;
+    rounds[r % ahead].prepare(keys, values, r * round_keys, size_of(r), r);
+    return true;
   };
-  prepare(rounds[0], 0);
-  run_on_threads(
-      threads, [&](uint32_t started) { meeting.expect(started); },
-      [&](uint32_t thread) {
-        for (uint64_t r = 0; !end; ++r) {
-          Round &round = rounds[r % 2], &next = rounds[(r + 1) % 2];
-          if (thread == 0) {
-            try {
-              stop = !pulse();
-            } catch (...) {
-              failure = std::current_exception();
-              stop = true;
-            }
-            if (forks() != generation) return;  // a signal handler has forked: the other threads are the parent's
-          }
-          if (!round.next_taken.exchange(true)) prepare(next, round.start + round.size);
-          for (uint64_t first; (first = round.take_chunk()) < round.size;)
-            share(round, first, std::min(kChunk, round.size - first));
-          meeting.meet([&] {
-            const uint64_t treated = finish(round);
-            done = round.start + treated;
-            end = stop || treated < round.size || done == n;
-          });
+  const auto share_round = [&](uint32_t r) {
+    Round& round = rounds[r % ahead];
+    const uint64_t size = size_of(r);
+    for (uint64_t first; (first = round.take_chunk(r, size)) < size;) {
+      const uint64_t count = std::min(kChunk, size - first);
+      share(round, first, count);
+      if (round.shared.fetch_add(count) + count < size) continue;
+      const uint64_t treated = finish(round);
+      done = round.start + treated;
+      if (stop || treated < size || done == n) end = true;
+      finished = r + 1;
+      finished.notify_all();
+    }
+  };
+  run_on_threads(threads, [&](uint32_t thread) {
+    for (uint32_t r = 0; !end; r = finished) {
+      if (thread == 0) {
+        try {
+          if (!pulse()) stop = true;
+        } catch (...) {
+          failure = std::current_exception();
+          stop = true;
         }
-      });
+        if (forks() != generation) return;  // a signal handler has forked: the other threads are the parent's
+      }
+      for (uint32_t ready; (ready = rounds[r % ahead].ready) <= r;)
+        if (!prepare_one()) wait_while(rounds[r % ahead].ready, ready);
+      share_round(r);
+      while (finished <= r)
+        if (!prepare_one()) wait_while(finished, r);
+    }
+  });
   if (failure) std::rethrow_exception(failure);
   return done;
 }

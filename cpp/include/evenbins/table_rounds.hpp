@@ -4,7 +4,8 @@
 // may be treated in any order, and nearly all keys of a round have none in common with any other:
 //
 //     prepare   one thread, in the order of the keys: a key is `free` if no key before it touches one of its buckets,
-//               else `later`. Depends on the keys alone, so the next round is prepared while this one is shared.
+//               else `later`. Depends on the keys alone, so that a thread with nothing else to do prepares a round
+//               that comes later: while another one finishes this round, above all.
 //     share     all threads: the free keys, in any order, by the loops that one thread uses. A key whose buckets are
 //               all full becomes `later`, since it looks at buckets that are not its own. Its place is chosen here
 //               if no key of the round touches one of these.
