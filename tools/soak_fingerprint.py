@@ -113,7 +113,8 @@ def churn(keys: int, operations: int, fpr: float, threads: tuple[int, ...], seed
         f"{total:,} operations on filters of {keys:,} keys at {fpr:g}, each answer that of the oracle: "
         f"{errors} wrong",
         f"a fresh build from the surviving keys, {len(kernels)} kernels ({' '.join(kernels)}) × "
-        f"{len(threads)} numbers of threads: {len(digests)} different file",
+        f"{len(threads)} numbers of threads: "
+        + ("the same bytes" if len(digests) == 1 else f"{len(digests)} different files"),
     ]
     row = {
         "keys": keys, "operations": total, "fpr": fpr, "kernels": kernels, "threads": list(threads),
