@@ -178,11 +178,10 @@ def main() -> None:
     arguments = parser.parse_args()
     wanted = [each for each in PLATFORMS if not arguments.platform or each.name in arguments.platform]
     begun, fine, expected = time.monotonic(), True, list[str]()
-    said = [f"{'platform':32} | {'built':6} | self-test"]
-    print(said[0], flush=True)
+    said = list[str]()
     for platform in wanted:
         built, ran, good = tested(platform, arguments.jobs, expected)
-        said.append(f"{platform.title:32} | {built:6} | {ran}")
+        said.append(f"{platform.title}: built: {built}; self-test: {ran}")
         print(said[-1], flush=True)
         fine = fine and good
     if not fine:
