@@ -16,7 +16,7 @@
 // less, passes are shorter and each line of the filter goes through the caches more often: with a quarter a tenth more
 // time, with an eighth a quarter.
 //
-// Tried: parts of 256 KiB to 4 MiB, alike but for the largest; chunks of 2 KiB instead of 8, a fifth slower; all lines
+// Tried: parts of 256 KiB to 4 MiB, alike except for the largest; chunks of 2 KiB instead of 8, a fifth slower; all lines
 // of a part asked for when its turn comes, instead of while the one before is added: twice the time for adding.
 #pragma once
 
