@@ -6,14 +6,17 @@ import contextlib
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_browser import BROWSER
+from lab_browser import BROWSER, open_page, start_server
 from playwright.sync_api import TimeoutError
 
 import evenbins
+from evenbins.study.lab.jobs import Jobs
 
 SMALL = "/filters?keys=20000&fpr=0.001&real=20000"
 
@@ -158,6 +161,31 @@ def test_a_phone_shows_it_without_scrolling_sideways(phone: Any, scheme: str) ->
     phone.reload()
     phone.wait_for_selector("h1")
     assert phone.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_page_waits_for_a_place_among_the_jobs(browser: Any) -> None:
+    """Those of pages that were closed end after half a minute; it gave up after five seconds."""
+    jobs = Jobs(at_once=3)
+    free = threading.Event()
+    for _ in range(3):
+        jobs.start("another page's", lambda progress: free.wait(120))
+    address, end = start_server(jobs=jobs)
+    context, page, watch = open_page(browser, address)
+    try:
+        refused: list[float] = []
+        page.on("response", lambda answer: answer.status == 429 and refused.append(time.monotonic()))
+        page.open(SMALL + "&policy=blocked")
+        while not refused or refused[-1] - refused[0] < 7:
+            page.wait_for_timeout(100)
+        assert page.locator(".plot .bar").count() == 0
+        free.set()
+        page.wait_for_selector(".plot .bar")
+        assert page.locator("#notice").is_hidden()
+    finally:
+        free.set()
+        context.close()
+        end()
+    watch.check()
 
 
 def test_a_build_can_be_cancelled(page: Any) -> None:

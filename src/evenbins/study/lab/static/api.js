@@ -4,8 +4,10 @@
 //   await api.post("inspect/file", { name }, { body: file })
 //   await api.job("filters/measure", { keys: 1e6 }, { onProgress: (done, total) => …, signal })
 //
-// `job` starts the work, looks after it until it ends and gives its result; aborting the signal cancels it.
+// `job` starts the work, looks after it until it ends and gives its result; aborting the signal cancels it. While the
+// lab has no place for it, it asks again: places of pages that were closed come free after half a minute (jobs.py).
 
+const PATIENCE = 120_000;  // milliseconds that a job waits for its place
 const HEADERS = { "X-Evenbins-Lab": "1" };
 
 export class ApiError extends Error {
@@ -55,14 +57,15 @@ export const api = {
   post: (path, parameters, options) => ask("POST", path, parameters, options),
   async job(path, parameters, { onProgress, signal } = {}) {
     let job;
-    for (let attempt = 0; ; attempt += 1) {
+    const until = performance.now() + PATIENCE;
+    for (let wait = 250; ; wait = Math.min(wait * 1.5, 2000)) {
       try {
         if (signal?.aborted) throw aborted();
         job = await ask("POST", `jobs/${path}`, parameters);  // not abortable: the id is needed to cancel it
         break;
-      } catch (error) {  // jobs cancelled a moment ago may still be ending
-        if (error.status !== 429 || attempt >= 12) throw error;
-        await pause(400, signal);
+      } catch (error) {
+        if (error.status !== 429 || performance.now() > until) throw error;
+        await pause(wait, signal);
       }
     }
     const cancel = () => ask("DELETE", `jobs/${job.id}`, {}, { keepalive: true }).catch(() => {});
