@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp' -o -name '*.cuh') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab check test test-long test-platforms test-firefox test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
+.PHONY: help demo lab check test test-long test-repeated test-platforms test-firefox test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each soak-fingerprint crash damage fuzz sanitize coverage determinism faults instructions sdist
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -86,6 +86,9 @@ test: $(VENV)/for-tests system-packages ## all tests
 test-long: $(VENV)/for-tests system-packages ## property tests, calls beside each other, forks, signals and allocation failure at full length; the ARM kernel as shipped
 	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest -o faulthandler_timeout=7200 -m 'long or not long' $(LONG)
 	$(BIN)/python -m pytest -o faulthandler_timeout=7200 -m long
+
+test-repeated: $(VENV)/for-tests system-packages ## all tests ten times, until one fails: writes trust/repeated-tests.json (ARGS=--more: goes on with the runs there)
+	$(BIN)/python tools/repeat_tests.py $(ARGS)
 
 test-platforms: $(VENV)/for-platforms system-packages ## the core and its self-test for Windows (wine), musl, aarch64 (qemu) and macOS (built only); writes trust/platforms.json
 	@command -v wine >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \

@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
+import repeat_tests
 import trust_page
 from trust_page import ROOT
 
@@ -42,6 +43,12 @@ def test_a_record_says_what_was_run_and_when(path: Path) -> None:
     assert found["seconds"] > 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"])
     assert all(line in trust_page.runs(ROOT / "trust") for line in found["said"])
+
+
+def test_no_repeated_run_was_red() -> None:
+    path = ROOT / "trust/repeated-tests.json"
+    lines = json.loads(path.read_text(encoding="utf-8"))["said"] if path.exists() else []
+    assert all(repeat_tests.GREEN.match(line) for line in lines)
 
 
 def test_the_soak_lost_nothing() -> None:
