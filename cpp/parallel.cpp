@@ -547,19 +547,48 @@ class Piece final : public Digests {
       throw BadKey(bad.index - first_, bad.type, bad.what());
     }
   }
+  bool stay() const override { return keys_.stay(); }
 
  private:
   const Digests& keys_;
   uint64_t first_, size_;
 };
 
+constexpr uint64_t kOwnKeys = 16 * kDigestStretch;  // whose digests are copied at a time
+
+// A copy of the digests of some keys: what was added can be taken back, whatever happens to the keys meanwhile.
+class OwnDigests {
+ public:
+  // Those from `start` on, up to a bad key, which is then in `bad`.
+  DigestSpan read(const Digests& keys, uint64_t start, uint64_t n, uint32_t threads) {
+    digests_.resize(n);
+    try {
+      read_digests(keys, start, n, digests_.data(), threads);
+    } catch (const BadKey& error) {
+      bad = error;
+      n = error.index - start;
+    }
+    return {digests_.data(), n};
+  }
+  uint64_t* data() { return digests_.data(); }
+  std::optional<BadKey> bad;
+
+ private:
+  std::vector<uint64_t> digests_;
+};
+
 // The same with as many keys at a time as the filter takes; if these are few, one thread adds them.
 uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, uint8_t* out, uint32_t threads,
                       const Pulse& pulse, bool& alone) {
   const uint64_t size = keys.size();
+  const bool copied = by_range.can_be_overfull() && !keys.stay();
+  OwnDigests own;
   for (uint64_t start = 0; start < size;) {
-    const uint64_t count = std::min(size - start, by_range.keys_at_once());
-    const Piece some(keys, start, count);
+    uint64_t count = std::min({size - start, by_range.keys_at_once(), copied ? kOwnKeys : size});
+    const Piece piece(keys, start, count);
+    const DigestSpan copy = copied ? own.read(keys, start, count, threads) : DigestSpan(nullptr, 0);
+    const Digests& some = copied ? static_cast<const Digests&>(copy) : piece;
+    count = some.size();
     uint8_t* answers = out == nullptr ? nullptr : out + start;
     uint64_t in;
     try {
@@ -574,6 +603,7 @@ uint64_t add_by_range(Filter& filter, ByRange& by_range, const Digests& keys, ui
     }
     start += in;
     if (in < count) return start;
+    if (own.bad) throw BadKey(*own.bad);
   }
   return size;
 }
@@ -653,6 +683,56 @@ uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pu
   return add_in_pieces(filter, keys, threads, [&](const Digests& piece, uint64_t, uint32_t most) {
     return add_to_fixed(filter, piece, most, pulse);
   });
+}
+
+namespace {
+// Tells whether digests are those that were there before.
+uint64_t checksum(const uint64_t* digests, size_t n) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += digests[i] * (2 * i + 1);
+  return sum;
+}
+
+// Takes back n keys that a call has added, or those of them that were new; changes the digests.
+void take_back(SupportsRemoval& removal, uint64_t* digests, size_t n, const uint8_t* is_new) {
+  size_t added = 0;
+  for (size_t i = 0; i < n; ++i)
+    if (is_new == nullptr || is_new[i] != 0) digests[added++] = digests[i];
+  uint8_t removed[kDigestBatch];
+  for (size_t i = 0; i < added; i += kDigestBatch)
+    removal.remove_many(digests + i, std::min(kDigestBatch, added - i), removed);
+}
+}  // namespace
+
+uint64_t add_all_or_none(Filter& filter, const Digests& keys, uint64_t limit, uint32_t threads, const Pulse& pulse) {
+  const uint64_t size = keys.size(), copies = filter.state().front();
+  if (size > limit - std::min(limit, copies)) throw FilterFull(0);
+  std::vector<uint8_t> is_new(filter.is_multiset() ? 0 : size);
+  std::vector<uint64_t> sums;
+  sums.reserve(size / kOwnKeys + 1);
+  OwnDigests own;
+  const auto answers = [&](uint64_t start) { return is_new.empty() ? nullptr : is_new.data() + start; };
+  for (uint64_t start = 0; start < size; start += kOwnKeys) {
+    const DigestSpan some = own.read(keys, start, std::min(kOwnKeys, size - start), threads);
+    sums.push_back(checksum(own.data(), some.size()));
+    uint64_t done;
+    try {
+      done = is_new.empty() ? add_all(filter, some, threads, pulse)
+                            : add_new_all(filter, some, answers(start), threads, pulse);
+    } catch (const FilterFull& full) {
+      take_back(*filter.removal(), own.data(), full.index, answers(start));
+      while (start > 0) {
+        start -= kOwnKeys;
+        const uint64_t n = own.read(keys, start, kOwnKeys, 1).size();
+        if (n == kOwnKeys && checksum(own.data(), n) == sums[start / kOwnKeys])
+          take_back(*filter.removal(), own.data(), n, answers(start));
+      }
+      throw FilterFull(0);
+    }
+    if (done < some.size()) return start + done;
+    if (own.bad) throw BadKey(*own.bad);
+  }
+  return size;
 }
 
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {

@@ -109,16 +109,4 @@ class MergeOfParts {
   std::vector<std::vector<uint64_t>> spaces_;
 };
 
-// Digests that lie in memory.
-class DigestSpan final : public Digests {
- public:
-  DigestSpan(const uint64_t* digests, uint64_t n) : digests_(digests), n_(n) {}
-  uint64_t size() const override { return n_; }
-  void read(uint64_t start, size_t n, uint64_t* out) const override { std::copy_n(digests_ + start, n, out); }
-
- private:
-  const uint64_t* digests_;
-  uint64_t n_;
-};
-
 }  // namespace evenbins::python

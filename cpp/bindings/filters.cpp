@@ -261,6 +261,25 @@ class AddSink final : public Sink {
   uint32_t threads_;
 };
 
+// All keys or none, in one step: they must lie in one stretch.
+class AllOrNoneSink final : public Sink {
+ public:
+  AllOrNoneSink(FilterObject& object, uint64_t limit, uint32_t threads)
+      : object_(object), limit_(limit), threads_(threads) {}
+  const char* verb() const override { return "added"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    if (taken != 0) throw nb::type_error("the keys must lie in one stretch");
+    const Writing alone(object_);
+    return add_all_or_none(*object_.filter, keys, limit_, threads_, pulse);
+  }
+  void take(const uint64_t*, size_t, bool) override { throw nb::type_error("the keys must lie in one stretch"); }
+
+ private:
+  FilterObject& object_;
+  uint64_t limit_;
+  uint32_t threads_;
+};
+
 class AddNewSink final : public AnsweredSink {
  public:
   AddNewSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
@@ -343,6 +362,13 @@ class RemoveSink final : public Sink {
 void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   require_writable(object);
   AddSink sink(object, threads);
+  keys.run(object.hasher, sink);
+}
+
+void add_all_or_none_from(FilterObject& object, KeySource& keys, uint64_t limit, uint32_t threads) {
+  require_writable(object);
+  removal_of(object);
+  AllOrNoneSink sink(object, limit, threads);
   keys.run(object.hasher, sink);
 }
 
@@ -440,6 +466,7 @@ void bind_filters(nb::module_& m) {
          },
          nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
+      .def("_add_all_or_none", &add_all_or_none_from, nb::arg("keys"), nb::arg("limit"), nb::arg("threads"))
       .def("_add_new_from", &add_new_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _add_new_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_add_new_into", &add_new_into, nb::arg("keys"), nb::arg("threads"), nb::arg("out").noconvert(),

@@ -85,7 +85,8 @@ nb::object int_of(const Hash128& h) {
 }  // namespace
 
 void bind_sources(nb::module_& m) {
-  nb::class_<KeySource>(m, "KeySource", "Keys on their way into a bulk call; used once.");
+  nb::class_<KeySource>(m, "KeySource", "Keys on their way into a bulk call; used once.")
+      .def_prop_ro("is_one_stretch", &KeySource::is_one_stretch, "Whether they lie in one stretch of memory.");
   m.def(
       "array_keys",
       [](nb::handle array, char elements, bool swapped) -> KeySource* {

@@ -417,7 +417,7 @@ void run_sink(RingObject& self, KeySource& keys, RingSink<Answer, Op>& sink) {
     keys.run(self.hasher, sink);
   } catch (const Stopped& stopped) {
     const std::string text = "keys[" + std::to_string(sink.taken) + "]: " + stopped.text +
-                             " by it; the keys before it are assigned (error.assigned)";
+                             (stopped.full ? " by it" : "") + "; the keys before it are assigned (error.assigned)";
     set_ring_error(stopped.full ? "RingFullError" : "NoNodesError", text.c_str(), static_cast<int64_t>(sink.taken));
     throw nb::python_error();
   } catch (const NoNodes& error) {

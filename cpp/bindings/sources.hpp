@@ -160,8 +160,7 @@ inline void bind_filter_full(nb::module_& m) {  // called once
 }
 
 inline void set_filter_full(uint64_t added, const std::string& which_key) {
-  const std::string text =
-      "the filter is full: it has no room for " + which_key + ". Plan for more keys, or remove some of them";
+  const std::string text = "the filter is full: it has no room for " + which_key + ". Plan for more keys";
   const nb::object error = nb::handle(filter_full_error)(nb::str(text.c_str(), text.size()));
   error.attr("added") = added;
   PyErr_SetObject(filter_full_error, error.ptr());
@@ -175,6 +174,8 @@ class KeySource {
  public:
   virtual ~KeySource() = default;
   void run(const Hasher& hasher, Sink& sink) { run_some(hasher, sink, ~uint64_t{0}); }
+  // Whether all keys lie in one stretch of memory, and are handed over by one call of `take_all`.
+  virtual bool is_one_stretch() const { return false; }
   // Reads at most `limit` more keys; false if there are none after them. `sink.taken` is the number of the first.
   virtual bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) = 0;
 };
@@ -269,6 +270,7 @@ class ArraySource final : public StretchSource {
     if (!buffer_.acquire(array.ptr(), PyBUF_STRIDES)) throw nb::python_error();
     require_elements(buffer_.view, elements_);
   }
+  bool is_one_stretch() const override { return true; }
 
  private:
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {
@@ -304,7 +306,8 @@ class LineSource final : public StretchSource {
 class ArrowSource final : public StretchSource {
  public:
   explicit ArrowSource(nb::handle stream) : reader_(stream) {}
-  ArrowSource(nb::handle schema, nb::handle array) : reader_(schema, array) {}
+  ArrowSource(nb::handle schema, nb::handle array) : reader_(schema, array), is_one_stretch_(true) {}
+  bool is_one_stretch() const override { return is_one_stretch_; }
 
  private:
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink& sink) override {
@@ -312,6 +315,7 @@ class ArrowSource final : public StretchSource {
   }
 
   ArrowReader reader_;
+  bool is_one_stretch_ = false;
 };
 
 // Any iterable. A list or tuple is read by index: its objects are prefetched, and its strings are hashed together.

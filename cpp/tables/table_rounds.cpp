@@ -5,6 +5,8 @@
 #include <bit>
 #include <deque>
 #include <exception>
+#include <new>
+#include <optional>
 #include <vector>
 
 #include "evenbins/compiler.hpp"
@@ -18,8 +20,10 @@ constexpr uint64_t kStretch = uint64_t{1} << 14;  // keys of one thread between 
 constexpr uint64_t kKeysOfThread = 8192;          // that pay for a thread
 constexpr uint64_t kRoundKeys = 2048;             // of each thread in a round
 constexpr uint64_t kFewestKeys = 1024;            // of a round: shorter ones would be waiting
-constexpr uint64_t kChunk = 256;                  // what a thread takes of a round at a time
-constexpr uint64_t kUnitsOfKey = 16;              // bytes of occupancy for each key of a round, so that few meet
+constexpr uint64_t kMostKeys = uint64_t{1}
+                               << 16;  // of a round: a key takes some 200 bytes, and there are several rounds
+constexpr uint64_t kChunk = 256;       // what a thread takes of a round at a time
+constexpr uint64_t kUnitsOfKey = 16;   // bytes of occupancy for each key of a round, so that few meet
 
 // Bytes of occupancy: what keys of a round must not share.
 uint64_t units_of(const TableView& t) { return (t.first[t.levels - 1] + t.buckets[t.levels - 1]) * t.slots / 8 + 1; }
@@ -231,17 +235,29 @@ void wait_while(const std::atomic<uint32_t>& number, uint32_t old) {
   number.wait(old);
 }
 
+// Rounds in memory, since preparing takes a fifth as long as sharing; none if there is no memory for them.
+std::deque<Round> make_rounds(const TableView& t, const Kernel& kernel, uint64_t n, uint64_t round_keys,
+                              uint32_t threads) {
+  const uint64_t most = std::max<uint64_t>(4 * kMostKeys / round_keys, 3), all = (n - 1) / round_keys + 1;
+  std::deque<Round> rounds;
+  try {
+    for (uint64_t i = std::min({3 + uint64_t{threads} / 4, most, all}); i > 0; --i)
+      rounds.emplace_back(t, kernel, round_keys);
+  } catch (const std::bad_alloc&) {
+    rounds.clear();
+  }
+  return rounds;
+}
+
 // Runs the rounds on up to `threads` threads. share(round, first, n) deals with the free keys of a chunk; finish(round)
 // with those that are later, and returns how many keys of the round are done: fewer than all end the work.
 //
 // The thread that ends the last chunk of a round finishes it. The others prepare rounds meanwhile, some in advance.
 template <typename Share, typename Finish>
-uint64_t in_rounds(const TableView& t, const Kernel& kernel, const uint64_t* keys, const uint64_t* values, uint64_t n,
+uint64_t in_rounds(std::deque<Round>& rounds, const uint64_t* keys, const uint64_t* values, uint64_t n,
                    uint64_t round_keys, uint32_t threads, const std::function<bool()>& pulse, const Share& share,
                    const Finish& finish) {
-  const uint32_t ahead = 3 + threads / 4;  // rounds in memory: preparing takes a fifth as long as sharing
-  std::deque<Round> rounds;
-  for (uint32_t i = 0; i < ahead; ++i) rounds.emplace_back(t, kernel, round_keys);
+  const auto ahead = static_cast<uint32_t>(rounds.size());
   const auto all = static_cast<uint32_t>((n - 1) / round_keys + 1);
   const auto size_of = [&](uint32_t r) { return std::min(round_keys, n - r * round_keys); };
   std::exception_ptr failure;  // the calling thread's
@@ -294,7 +310,7 @@ uint64_t in_rounds(const TableView& t, const Kernel& kernel, const uint64_t* key
 // Keys of a round for these threads; 0 if one thread should do all.
 uint64_t round_keys_of(const TableView& t, uint64_t n, uint32_t& threads) {
   threads = static_cast<uint32_t>(std::min<uint64_t>(threads, n / kKeysOfThread));
-  const uint64_t keys = std::min({threads * kRoundKeys, units_of(t) / kUnitsOfKey, n});
+  const uint64_t keys = std::min({threads * kRoundKeys, kMostKeys, units_of(t) / kUnitsOfKey, n});
   return threads < 2 || keys < kFewestKeys ? 0 : keys;
 }
 
@@ -526,13 +542,20 @@ TableProgress insert_all(MultilevelTable& table, const uint64_t* keys, const uin
   const uint64_t before = t.state[kInsertions];
   TableProgress progress;
   const bool in_order = table.guide() != nullptr || !t.occupancy_bits;
-  if (const uint64_t round_keys = in_order ? 0 : round_keys_of(t, n, threads); round_keys != 0) {
-    Insertion insertion(table, are_new, added, round_keys);
+  const uint64_t round_keys = in_order ? 0 : round_keys_of(t, n, threads);
+  std::deque<Round> rounds;
+  std::optional<Insertion> insertion;
+  if (round_keys != 0) try {
+      insertion.emplace(table, are_new, added, round_keys);
+      rounds = make_rounds(t, table.kernel(), n, round_keys, threads);
+    } catch (const std::bad_alloc&) {  // one thread needs no memory
+    }
+  if (!rounds.empty()) {
     progress.done = in_rounds(
-        t, table.kernel(), keys, t.value_words == 0 ? nullptr : values, n, round_keys, threads, pulse,
-        [&](Round& round, uint64_t first, uint64_t count) { insertion.share(round, first, count); },
+        rounds, keys, t.value_words == 0 ? nullptr : values, n, round_keys, threads, pulse,
+        [&](Round& round, uint64_t first, uint64_t count) { insertion->share(round, first, count); },
         [&](Round& round) {
-          const uint64_t done = insertion.finish(round);
+          const uint64_t done = insertion->finish(round);
           progress.full = done < round.size;
           return done;
         });
@@ -557,15 +580,18 @@ TableProgress erase_all(MultilevelTable& table, const uint64_t* keys, uint64_t n
   while (progress.done < n) {
     uint32_t useful = threads;
     const uint64_t left = n - progress.done, round_keys = in_order() ? 0 : round_keys_of(t, left, useful);
-    if (round_keys != 0) {
+    std::deque<Round> rounds;
+    if (round_keys != 0) rounds = make_rounds(t, table.kernel(), left, round_keys, useful);
+    if (!rounds.empty()) {
       Deletion deletion{table, t};
       progress.done += in_rounds(
-          t, table.kernel(), keys + progress.done * t.words, nullptr, left, round_keys, useful, pulse,
+          rounds, keys + progress.done * t.words, nullptr, left, round_keys, useful, pulse,
           [&](Round& round, uint64_t first, uint64_t count) { deletion.share(round, first, count); },
           [&](Round& round) { return deletion.finish(round); });
       progress.changed += deletion.erased;
       return progress;
     }
+    if (round_keys != 0) threads = 1;  // there was no memory
     if (!pulse()) return progress;
     const uint64_t count = std::min(kStretch, left);
     progress.changed += table.erase_many(keys + progress.done * t.words, count);

@@ -25,7 +25,7 @@ from evenbins._cores import available_threads, checked_threads, useful_threads
 
 __all__ = [
     "Key", "Lines", "Spans", "arrow_stream", "available_threads", "checked_threads", "digest_array",
-    "digest_chunks", "is_array_like", "key_source", "useful_threads",
+    "digest_chunks", "is_array_like", "key_source", "one_column", "useful_threads",
 ]  # fmt: skip
 
 Key = str | bytes | bytearray | memoryview | SupportsIndex
@@ -143,8 +143,8 @@ def is_array_like(keys: object) -> bool:
     return pandas is not None and isinstance(dtype, pandas.SparseDtype)
 
 
-def arrow_stream(keys: Any) -> object:
-    """Return the Arrow stream of a column.
+def arrow_stream(keys: Any, name: str | None = None) -> object:
+    """Return the Arrow stream of a column, or of a table of which the column `name` will be read.
 
     Raises
     ------
@@ -153,7 +153,12 @@ def arrow_stream(keys: Any) -> object:
         bytes, and nothing in the stream says so.
     """
     polars = sys.modules.get("polars")
-    if polars is not None and isinstance(keys, polars.Series) and keys.dtype == polars.Object:
+    dtype = None
+    if polars is not None and isinstance(keys, polars.Series):
+        dtype = keys.dtype
+    elif polars is not None and isinstance(keys, polars.DataFrame):
+        dtype = keys.schema.get(name) if name is not None or keys.width != 1 else keys.dtypes[0]
+    if dtype is not None and dtype == polars.Object:
         raise TypeError(
             "keys must be strings, bytes or integers, not a Polars column of Python objects (dtype Object): "
             "pass [str(each) for each in column], or column.to_list() if the objects are str, bytes or int"
@@ -183,6 +188,22 @@ def _array_source(
     return _core.array_keys(keys, "d" if digests else kind, swapped), keys.shape
 
 
+def one_column(values: Any, name: str) -> Any:
+    """Return the column of a table of pyarrow, Polars or pandas that has one; what is no table as it is.
+
+    Raises
+    ------
+    TypeError
+        The table has several columns, or none.
+    """
+    columns = getattr(values, "columns", None)
+    if columns is None or hasattr(values, "dtype"):
+        return values
+    if len(columns) != 1:
+        raise TypeError(f"{name} must be one column, not a table of {len(columns)}: pass table['name']")
+    return columns[0] if hasattr(columns[0], "null_count") else values[columns[0]]
+
+
 def digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
     """Return digests as the uint64 array that they must be."""
     if isinstance(digests, list | tuple | range):
@@ -190,7 +211,12 @@ def digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
             return np.fromiter((_one_digest(each) for each in digests), np.uint64, len(digests))
         except OverflowError:
             raise ValueError("digests must be 0 to 2**64-1, as digest returns them") from None
-    found = np.asanyarray(digests)
+    found = np.asanyarray(one_column(digests, "digests"))
+    if found.ndim == 0 and found.dtype == object:
+        raise TypeError(
+            f"digests must be a uint64 array or a list of integers, not {type(digests).__name__}: collect them "
+            "in one, as digest_many does"
+        )
     if found.dtype.kind != "u" or found.dtype.itemsize != 8:
         raise TypeError(
             f"digests must be uint64, as digest_many returns them, not {found.dtype}: "

@@ -16,6 +16,13 @@ def main() -> NoReturn:
         names = " and ".join(missing)
         print(f"evenbins: the command needs {names}: pip install 'evenbins[cli]'", file=sys.stderr)
         sys.exit(2)
-    from evenbins import cli
+    try:
+        from evenbins import cli
 
-    cli.main()
+        cli.main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ImportError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            sys.exit(130)
+        raise

@@ -14,6 +14,7 @@ from typing import Any
 
 from evenbins import _arguments as arguments
 from evenbins import _core
+from evenbins._bulk import arrow_stream
 
 __all__ = ["Column", "column"]
 
@@ -39,12 +40,13 @@ class Column:
         KeyError
             The table has no column of this name.
         TypeError
-            The source is not a table.
+            The source is not a table, or the column holds Python objects (Polars).
         ValueError
-            Two columns have this name, or the source has been used up.
+            Two columns have this name, or the source refuses to be read again: a stream of pyarrow does not,
+            and has no keys the second time.
         """
         if hasattr(self._source, "__arrow_c_stream__"):
-            return _core.chosen_column(self._source.__arrow_c_stream__(), None, None, self._name)
+            return _core.chosen_column(arrow_stream(self._source, self._name), None, None, self._name)
         schema, table = self._source.__arrow_c_array__()
         return _core.chosen_column(None, schema, table, self._name)
 
@@ -80,6 +82,8 @@ def column(source: object, name: str) -> Column:
     """
     if not isinstance(name, str):
         raise arguments.type_error("name", "a column's name, a str", name, "Pass the name")
+    if "\0" in name or any("\ud800" <= each <= "\udfff" for each in name):
+        raise arguments.error("name", "text without NUL and surrogates", name, "Arrow has no other names")
     if not hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__arrow_c_array__"):
         raise arguments.type_error(
             "source", "a table with Arrow's PyCapsule protocol", source,

@@ -81,6 +81,7 @@ class ByRange {
   virtual void add_new_items(const uint64_t* /*items*/, size_t /*n*/, uint8_t* /*added*/) {}
   // Where keys_left() is no promise: whether items were added for which there is no room. They are in nevertheless; to
   // remove those that changed something leaves the filter as it was.
+  virtual bool can_be_overfull() const { return false; }
   virtual bool is_overfull() const { return false; }
   virtual bool adds_every_item() const { return true; }  // or can never be overfull
   virtual void remove_items(const uint64_t* /*items*/, size_t /*n*/) {}

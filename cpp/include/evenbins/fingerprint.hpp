@@ -143,6 +143,7 @@ class FingerprintFilter : public Filter, public ByRange, public SupportsRemoval,
   void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override;
   // No number of keys certainly fits: all copies of one key but a few go to the rest. From the first key on for which a
   // thread finds no room none is added; the call takes the others back, and one thread begins anew.
+  bool can_be_overfull() const override { return true; }
   bool is_overfull() const override { return refused_.any(); }
   bool adds_every_item() const override { return !is_set_; }
   void remove_items(const uint64_t* digests, size_t n) override;

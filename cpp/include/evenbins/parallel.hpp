@@ -17,6 +17,7 @@
 // exactly the keys before it are in.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -47,12 +48,32 @@ class Digests {
   virtual uint64_t size() const = 0;
   // Digests of keys start … start+n−1. Throws BadKey for the first that has none.
   virtual void read(uint64_t start, size_t n, uint64_t* out) const = 0;
+  // Whether they are the same every time: the caller's keys are not, if another thread writes to them.
+  virtual bool stay() const { return false; }
+};
+
+// Digests in memory that belongs to us.
+class DigestSpan final : public Digests {
+ public:
+  DigestSpan(const uint64_t* digests, uint64_t n) : digests_(digests), n_(n) {}
+  uint64_t size() const override { return n_; }
+  void read(uint64_t start, size_t n, uint64_t* out) const override { std::copy_n(digests_ + start, n, out); }
+  bool stay() const override { return true; }
+
+ private:
+  const uint64_t* digests_;
+  uint64_t n_;
 };
 
 using Pulse = std::function<bool()>;
 
 // All return the number of keys done: all of them, unless the pulse stopped the work.
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse);
+// The same for a filter from which keys can be removed; but if there is no room, throws FilterFull(0), and none is in.
+// So it does at once if the copies in the filter would be more than `limit`. Of a filter that is no multiset only what
+// was absent is taken back. A piece of the keys that another thread has changed meanwhile stays in: what it added is not
+// known any more.
+uint64_t add_all_or_none(Filter& filter, const Digests& keys, uint64_t limit, uint32_t threads, const Pulse& pulse);
 // out[i] = 1 for the keys that were absent; see Filter::add_new_many.
 uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);

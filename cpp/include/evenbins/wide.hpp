@@ -5,9 +5,10 @@
 #pragma once
 
 #include <array>
-#include <charconv>
 #include <compare>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 #include "evenbins/compiler.hpp"
 
@@ -18,25 +19,30 @@ struct Decimal {  // digits·10^exponent; digits do not end in 0
   int exponent = 0, magnitude = 0;  // it is below 10^magnitude, and at least a tenth of that
 };
 
-inline Decimal shortest_decimal(double x) {  // x > 0 and finite
+// Whether the double nearest to digits·10^exponent is x. (No point, which some locales write as a comma.)
+inline bool is_written_as(double x, uint64_t digits, int exponent) {
   char text[40];
-  const char* const end = std::to_chars(text, text + sizeof text, x, std::chars_format::scientific).ptr;
+  std::snprintf(text, sizeof text, "%llue%d", static_cast<unsigned long long>(digits), exponent);
+  return std::strtod(text, nullptr) == x;
+}
+
+// The fewest digits that are read as x, and of those the nearest. (std::to_chars, which macOS has from 13.3 on.)
+inline Decimal shortest_decimal(double x) {  // x > 0 and finite
   Decimal d;
-  const char* at = text;
-  int behind_point = 0;
-  for (bool behind = false; at != end && *at != 'e'; ++at) {
-    if (*at == '.') {
-      behind = true;
-    } else {
-      d.digits = 10 * d.digits + static_cast<uint64_t>(*at - '0');
-      behind_point += behind;
+  for (int count = 1;; ++count) {  // 17 are always enough
+    char text[40];
+    std::snprintf(text, sizeof text, "%.*e", count - 1, x);
+    const char* at = text;
+    for (d.digits = 0; *at != 'e'; ++at)
+      if (*at >= '0' && *at <= '9') d.digits = 10 * d.digits + static_cast<uint64_t>(*at - '0');
+    d.exponent = std::atoi(at + 1) - (count - 1);
+    if (is_written_as(x, d.digits, d.exponent)) break;
+    if (is_written_as(x, d.digits + 1, d.exponent)) {  // above a power of two there is more room than below
+      ++d.digits;
+      break;
     }
   }
-  if (at != end) ++at;                // the e
-  if (at != end && *at == '+') ++at;  // from_chars takes no plus
-  std::from_chars(at, end, d.exponent);
-  d.exponent -= behind_point;
-  for (; d.digits != 0 && d.digits % 10 == 0; d.digits /= 10) ++d.exponent;
+  for (; d.digits % 10 == 0; d.digits /= 10) ++d.exponent;
   d.magnitude = d.exponent;
   for (uint64_t rest = d.digits; rest != 0; rest /= 10) ++d.magnitude;
   return d;

@@ -60,6 +60,7 @@ class WindowFilter final : public Filter, public ByRange, public SupportsExpiry 
   void add_items(const uint64_t* digests, size_t n) override;
   bool tells_new_items() const override { return true; }
   void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override;
+  bool can_be_overfull() const override { return true; }
   bool is_overfull() const override { return refused_.load(std::memory_order_relaxed); }
   bool adds_every_item() const override { return false; }
   void remove_items(const uint64_t* digests, size_t n) override;

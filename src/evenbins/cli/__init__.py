@@ -108,6 +108,8 @@ def _run(args: Sequence[str] | None) -> int:
     except OSError as error:
         return complain(describe(error))
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # while the core was imported
+            return 130
         from evenbins._compressed import CompressedError
         from evenbins._core import FormatError
 

@@ -343,6 +343,8 @@ class Input:
         if column not in names:
             there = ", ".join(names).encode("utf-8", "backslashreplace").decode()
             raise self._error(f"no column {column!r}: {option} must be one of {there}")
+        if (number := names.count(column)) > 1:
+            raise self._error(f"{number} columns {column!r}: rename all but one")
         return names.index(column)
 
     def _line_of_names(self, block: bytes, *, whole: bool) -> tuple[str, list[str], int] | None:

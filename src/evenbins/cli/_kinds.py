@@ -69,8 +69,8 @@ class Maker:
             self.make(min(capacity or 1, _FIRST_STAGE))  # a larger first stage changes no other rule
         elif self.kind is None and capacity is None:
             with_option_errors(partial(planner_of("blocked"), 1, **self._plain()))
-        elif self.is_fixed:
-            self._plan(_MANY)
+        elif self.kind in ("fuse", "fingerprint"):  # few keys need many bits each
+            self._plan(capacity or _MANY)
         else:
             self._plan(1 if capacity is None else capacity)
 

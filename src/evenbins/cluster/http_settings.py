@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 import tomllib
@@ -164,13 +165,14 @@ def _split(upstreams: object, weights: dict[str, float]) -> list[str]:
     for text in upstreams:
         if not isinstance(text, str):
             raise arguments.type_error("upstreams", "URLs", text, "Pass a list of str")
-        found = re.fullmatch(r"(.+)=([0-9.eE+]+)", text)
-        name, weight = (found[1], found[2]) if found is not None else (text, "1")
+        name, _, weight = text.rpartition("=") if "=" in text else (text, "", "1")
         try:
             number = float(weight)
         except ValueError:
-            raise arguments.unmet("upstreams", f": {weight} is no weight such as 2.5, in {text}") from None
-        if name in weights:
+            number = math.nan
+        if not 0 < number < math.inf:
+            raise arguments.unmet("upstreams", f": {weight} is no weight such as 2.5, in {text}")
+        if name.rstrip("/") in (each.rstrip("/") for each in weights):
             raise arguments.unmet("upstreams", f": {name} is given twice: give it a weight, as in {name}=2")
         weights[name] = number
         names.append(name)

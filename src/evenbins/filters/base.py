@@ -261,6 +261,9 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
+    def _require_room_for(self, other: Self) -> None:
+        """Raise what a merge with this filter would, if that cannot be told before a filter has grown."""
+
     def _as_large(self, other: Self) -> Self:
         """Return a filter to merge with this one in its size, where filters have several."""
         return other

@@ -27,7 +27,7 @@ theory/fingerprint.py predicts what the levels hold, and what a look-up reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Self
 
 import numpy as np
@@ -45,7 +45,6 @@ from evenbins.filters.fingerprint_plan import (
     FingerprintStats,
     plan_fingerprint,
 )
-from evenbins.filters.from_keys import number_of
 from evenbins.filters.fuse import FuseFilter, FuseKeys
 from evenbins.filters.set_algebra import require_same_plan
 from evenbins.structure import refuse_damaged
@@ -163,40 +162,38 @@ class FingerprintFilter(BaseFilter):
         Traceback (most recent call last):
         evenbins.FilterFullError: the filter holds 100 of at most 101 keys: 50 more do not fit, and none ...
         """
-        whole = hasattr(keys, "__array__") or hasattr(keys, "__arrow_c_array__")
+        if not hasattr(keys, "__array__") and not hasattr(keys, "__arrow_c_array__"):
+            return super().add_many(keys, digests=digests, threads=threads)
+        source, shape = _bulk.key_source(keys, digests=digests)
+        rows = math.prod(shape) if shape is not None else len(keys) if isinstance(keys, Sized) else 0
+        most = _bulk.checked_threads(1 if threads is None and 0 < rows < self._keys_for_threads else threads)
+        failure = None
+        if not source.is_one_stretch:  # Python objects, or chunks: the core adds all keys or none of one stretch
+            words, _, failure = _core.digest_next(source, self._seed, 0, 2**63, "added", most)
+            source, rows = _bulk.key_source(words, digests=True)[0], words.size
         limit, copies = self._last_limit, self._state()[0]
-        if whole and not self._numbers.set and (rows := number_of(keys)) > limit - copies:
-            raise full_error(
-                f"the filter holds {copies} of at most {limit} keys: {rows} more do not fit, and none was "
-                "added. Plan for more keys"
-            )
         try:
-            if whole and self._numbers.set:
-                super().add_new_many(keys, digests=digests, threads=threads)
+            self._add_all_or_none(source, 2**64 - 1 if self._numbers.set else limit, most)
+        except _core.FilterFullError:
+            if not self._numbers.set and rows > limit - copies:
+                why = f"the filter holds {copies} of at most {limit} keys: {rows} more do not fit, and none "
+                why += "was added"
             else:
-                super().add_many(keys, digests=digests, threads=threads)
-        except _core.FilterFullError as error:
-            if not whole:
-                raise
-            self._take_out(keys, error, digests, threads)
-            raise full_error(
-                f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and none "
-                f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
-                "full, as it is with many copies of the same keys. Plan for more keys"
-            ) from None
+                why = (
+                    f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and none "
+                    f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
+                    "full, as it is with many copies of the same keys"
+                )
+            raise full_error(f"{why}. Plan for more keys") from None
+        if failure is not None:
+            raise failure
+        return None
 
     @property
     def _last_limit(self) -> int:
         """How many copies it holds at most, when it has grown as far as it can."""
         core = self._numbers
         return design.copies_limit(core.last_keys) if core.doublings else core.limit
-
-    def _take_out(self, keys: object, error: Any, digests: bool, threads: int | None) -> None:
-        """Take out again what a call has added: its first keys, of a set those that were new."""
-        source, _ = _bulk.key_source(keys, digests=digests)
-        words = _core.digest_from(source, self._seed, _bulk.checked_threads(threads))[: error.added]
-        added = words[error.answers] if self._numbers.set else words
-        self._remove_from(_bulk.key_source(added, digests=True)[0], _bulk.checked_threads(threads))
 
     def _count_added(self, count: int) -> None:
         """Do nothing: the filter raises FilterFullError before it is overfilled."""
@@ -379,6 +376,11 @@ class FingerprintFilter(BaseFilter):
             other = other.doubled()
         return other
 
+    def _require_room_for(self, other: Self) -> None:
+        if self._numbers.doublings:
+            trial = self.copy()
+            trial._merge(trial._as_large(other))
+
     def _as_large(self, other: Self) -> Self:
         """Return a set to merge with this one, both in a size that certainly holds the keys of both."""
         other = self._sized_as(other, "merge")
@@ -389,7 +391,7 @@ class FingerprintFilter(BaseFilter):
     def _does_not_fit(self) -> Exception:
         return full_error(
             "the fingerprints of both filters do not fit in one: it holds at most "
-            f"{self._numbers.limit}, and {self._numbers.rest} of them on its overflow list. Plan both "
+            f"{self._numbers.limit}, and at most {self._numbers.rest} of them on its overflow list. Plan both "
             "for more keys"
         )
 
@@ -422,6 +424,8 @@ class FingerprintFilter(BaseFilter):
 
         Raises
         ------
+        FilterFullError
+            The overflow list of the new filter is too short for as many copies of the same keys.
         ValueError
             Remainders have four bits, the fewest there can be: each doubling takes one.
 
@@ -465,8 +469,8 @@ class FingerprintFilter(BaseFilter):
         made = self.from_plan(FingerprintPlan.of_core("fingerprint", wanted, keys, self._seed, "lanes"))
         if not _core.refill_fingerprints(made, self, _bulk.checked_threads(threads)):
             raise full_error(
-                f"the {self._state()[0]} fingerprints do not fit in a filter for {keys} keys, of which "
-                f"{wanted.rest} are on its overflow list. Keep this one"
+                f"the {self._state()[0]} fingerprints do not fit in a filter for {keys} keys, of which at "
+                f"most {wanted.rest} may be on its overflow list. Keep this one"
             )
         made._stage_keys = self._stage_keys
         return made

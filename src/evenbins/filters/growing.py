@@ -354,16 +354,18 @@ class GrowingFilter(_core.Stages, CompositeFilter):
     def _merge_with(self, parts: tuple[BaseFilter, ...]) -> bool:
         """Merge the stages, unless the filter changes meanwhile; return whether it was done."""
         mine = self._stages
-        common = zip(mine, parts, strict=False)
-        parts = (*(part._as_large(source) for part, source in common), *parts[len(mine) :])
-        for stage, (part, source) in enumerate(zip(mine, parts, strict=False)):
-            if part._core != source._core:  # files of versions that planned differently
-                raise ValueError(f"cannot merge: the sizes of stage {stage} differ. Add the keys anew")
         number = max(len(mine), len(parts))
         keys = sum(each[number - 1]._stage_keys for each in (mine, parts) if len(each) == number)
         full = keys >= self._planned_keys(number - 1)
         if full and number >= self._most_stages():
             raise ValueError(f"cannot merge: {self._limit()}")
+        common = tuple(zip(mine, parts, strict=False))
+        for part, source in common:  # before any of them grows
+            part._require_room_for(source)
+        parts = (*(part._as_large(source) for part, source in common), *parts[len(mine) :])
+        for stage, (part, source) in enumerate(zip(mine, parts, strict=False)):
+            if part._core != source._core:  # files of versions that planned differently
+                raise ValueError(f"cannot merge: the sizes of stage {stage} differ. Add the keys anew")
         return self._merge_stages(mine, parts, self._next_stage(number) if full else None)
 
     def __eq__(self, other: object) -> bool:

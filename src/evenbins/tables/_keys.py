@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _core
-from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
+from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like, one_column
 from evenbins._core import KeyRangeError
 
 __all__ = [
@@ -182,8 +182,8 @@ def stored_values(values: object, value_type: int, count: int, *, name: str = "v
         raise arguments.type_error(name, rule, values, way_out)
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: drop what is masked, or fill it, before")
-    nulls = getattr(values, "null_count", 0)  # of Arrow and Polars
-    if nulls := (nulls() if callable(nulls) else nulls) or _missing_in_pandas(values):
+    values = one_column(values, name)
+    if nulls := _count_missing(values):
         raise ValueError(f"{name} must hold no nulls; got {nulls}: drop or fill them before")
     if hasattr(values, "__array__"):
         found: _Array = np.asarray(values)
@@ -201,8 +201,13 @@ def stored_values(values: object, value_type: int, count: int, *, name: str = "v
     return np.ascontiguousarray(found.reshape(-1)).view(np.uint64)
 
 
-def _missing_in_pandas(values: object) -> int:
-    """Return the number of NA in a column of pandas' own types; NaN in one of NumPy floats is a value."""
+def _count_missing(values: Any) -> int:
+    """Count the nulls of a column of Arrow (in a dictionary or in runs too) or Polars, or NA of pandas.
+
+    NaN in a column of NumPy floats is a value.
+    """
+    if hasattr(values, "is_null"):
+        return int(np.count_nonzero(values.is_null()))
     dtype = getattr(values, "dtype", None)
     if dtype is None or isinstance(dtype, np.dtype) or not hasattr(values, "isna"):
         return 0
