@@ -39,6 +39,13 @@ ZIG = (sys.executable, "-m", "ziglang", "c++", "-Wno-unknown-warning-option", "-
 UNKNOWN = frozenset({"-fPIC", "-mtune=haswell"})
 
 
+# What the C++ library of macOS has only from a later version on is an error, as with Apple's own headers:
+# wheels are made for macOS 11 (pyproject.toml).
+OLD_MACOS = (
+    "-U_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS", "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Platform:
     """A system and a processor: how to compile for it, and what runs its programs."""
@@ -62,8 +69,8 @@ PLATFORMS = (
     Platform("musl", "Linux x86-64 (musl)", (*ZIG, "x86_64-linux-musl"), link=("-static",)),
     Platform("windows-x64", "Windows x86-64", (*ZIG, "x86_64-windows-gnu"), runner=("wine",), needs="wine",
              windows=True),
-    Platform("macos-arm64", "macOS arm64", (*ZIG, "aarch64-macos"), "aarch64", runner=None),
-    Platform("macos-x64", "macOS x86-64", (*ZIG, "x86_64-macos"), runner=None),
+    Platform("macos-arm64", "macOS arm64", (*ZIG, "aarch64-macos.11.0", *OLD_MACOS), "aarch64", runner=None),
+    Platform("macos-x64", "macOS x86-64", (*ZIG, "x86_64-macos.11.0", *OLD_MACOS), runner=None),
 )  # fmt: skip
 
 

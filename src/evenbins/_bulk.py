@@ -152,7 +152,7 @@ def arrow_stream(keys: Any, name: str | None = None) -> object:
         It is a Polars column of Python objects: its stream holds their addresses, as binary of eight
         bytes, and nothing in the stream says so.
     """
-    polars = sys.modules.get("polars")
+    polars: Any = sys.modules.get("polars")
     dtype = None
     if polars is not None and isinstance(keys, polars.Series):
         dtype = keys.dtype
@@ -211,11 +211,11 @@ def digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
             return np.fromiter((_one_digest(each) for each in digests), np.uint64, len(digests))
         except OverflowError:
             raise ValueError("digests must be 0 to 2**64-1, as digest returns them") from None
-    found = np.asanyarray(one_column(digests, "digests"))
+    found: np.ndarray[Any, np.dtype[Any]] = np.asanyarray(one_column(digests, "digests"))
     if found.ndim == 0 and found.dtype == object:
         raise TypeError(
-            f"digests must be a uint64 array or a list of integers, not {type(digests).__name__}: collect them "
-            "in one, as digest_many does"
+            f"digests must be a uint64 array or a list of integers, not {type(digests).__name__}: collect "
+            "them in one, as digest_many does"
         )
     if found.dtype.kind != "u" or found.dtype.itemsize != 8:
         raise TypeError(

@@ -39,6 +39,7 @@ from evenbins import (
     GrowingFilter,
     KeyRangeError,
     MultilevelTable,
+    column,
     digest,
     digest_many,
 )
@@ -963,6 +964,9 @@ OPAQUE: dict[str, tuple[Callable[[], Any], str]] = {
     "Polars objects": (lambda: pl.Series(IDS), r"dtype Object.*\[str\(each\) for each in column\]"),
     "Polars objects, text": (lambda: pl.Series("k", ["a", "b"], dtype=pl.Object), "to_list"),
     "Polars objects of a frame": (lambda: pl.DataFrame({"k": pl.Series(IDS)})["k"], "dtype Object"),
+    "a frame of Polars objects": (lambda: pl.DataFrame({"k": pl.Series(IDS)}), "dtype Object"),
+    "a chosen column of Polars objects": (
+        lambda: column(pl.DataFrame({"k": pl.Series(IDS), "n": range(len(IDS))}), "k"), "dtype Object"),
     "no Polars objects": (lambda: pl.Series("k", [], dtype=pl.Object), "dtype Object"),
     "extension": (lambda: DEGREES, r"'test.degrees'.*storage_type"),
     "extension, chunked": (lambda: pa.chunked_array([DEGREES, DEGREES]), "test.degrees"),
@@ -1016,9 +1020,9 @@ def test_extension_types_whose_storage_is_the_value_are_keys() -> None:
         (pa.array([each.bytes for each in IDS], pa.uuid()), [each.bytes for each in IDS]),
         (pa.array(["{}", "[1]"], pa.json_()), ["{}", "[1]"]),
     ]
-    for column, keys in forms:
-        encoded = pa.DictionaryArray.from_arrays(pa.array([*range(len(keys))]), column)
-        for form in (column, pa.chunked_array([column.slice(0, 1), column.slice(1)]), encoded):
+    for each, keys in forms:
+        encoded = pa.DictionaryArray.from_arrays(pa.array([*range(len(keys))]), each)
+        for form in (each, pa.chunked_array([each.slice(0, 1), each.slice(1)]), encoded):
             assert digest_many(form).tolist() == [digest(key) for key in keys]
             table = MultilevelTable(100, key_dtype="digest")
             table.insert_many(form, 1)
@@ -1120,18 +1124,18 @@ def test_boolean_columns(dtype: str) -> None:
 
 
 def test_missing_keys_in_polars_and_pandas_are_refused_with_their_position() -> None:
-    for column in (
+    for each in (
         pl.Series(["a", "b", None, "c"]),
         pl.Series(["a", "b", None, "c"], dtype=pl.Categorical),
         pd.Series(["a", "b", None, "c"], dtype="string"),
         pd.Series(["a", "b", None, "c"], dtype="str"),
         pd.Series(["a", "b", None, "c"], dtype="category"),
     ):
-        assert_refused(lambda column=column: column, ValueError, r"^keys\[2\]: .*null", "ab")
+        assert_refused(lambda each=each: each, ValueError, r"^keys\[2\]: .*null", "ab")
     objects = pd.Series(["a", "b", None, "c"], dtype=object)
     assert_refused(lambda: objects, TypeError, r"^keys\[2\]: .*None.*missing", "ab")
-    for column in (pl.Series([1, 2, None, 3]), pd.Series([1, 2, None, 3], dtype="Int64")):
-        assert_refused(lambda column=column: column, ValueError, r"^keys\[2\]: .*null", [1, 2])
+    for each in (pl.Series([1, 2, None, 3]), pd.Series([1, 2, None, 3], dtype="Int64")):
+        assert_refused(lambda each=each: each, ValueError, r"^keys\[2\]: .*null", [1, 2])
 
 
 # --- Ctrl-C, the GIL, memory ---------------------------------------------------------------------------

@@ -308,6 +308,27 @@ def test_a_slow_pipe_is_answered_at_once_and_ctrl_c_ends_quietly(hundred):
     assert (process.returncode, out, err.strip()) == (130, b"", b"")
 
 
+@pytest.mark.parametrize("module", ["evenbins.cli", "evenbins.cli._inputs", "numpy", "evenbins._core"])
+def test_ctrl_c_while_the_command_is_imported_ends_quietly(module):
+    """Of an interrupt in the middle of the core's own import Python makes an ImportError."""
+    code = f"""
+import signal, sys
+sys.argv = ["evenbins", "count"]
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            if name == "evenbins._core":
+                raise ImportError("Encountered an error") from KeyboardInterrupt()
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from evenbins._command import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], input=b"", capture_output=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, b"", b"")
+
+
 def test_quiet_does_not_wait_for_the_end_of_its_input(hundred):
     process = subprocess.Popen([*COMMAND, "query", "-q", hundred], stdin=-1)
     process.stdin.write(b"7\n")

@@ -441,6 +441,7 @@ def test_content_that_only_begins_as_a_format_names_the_way_out(tmp_path, hundre
     ("name", "data", "options", "words"),
     [
         ("t.csv", b"a,b\n1,2\n", ["--column", "c"], ["no column 'c'", "one of a, b"]),
+        ("t.csv", b"a,b,a\n1,2,3\n", ["--column", "a"], ["2 columns 'a'", "rename all but one"]),
         ("t.csv", b"a,b\nx,y\n3\n", ["--column", "b"], ["record 2", "1 column", "number 2"]),
         ("t.csv", b'a,b\n1,"2\n3,4\n', ["--column", "b"], ["record 1", "never closed"]),
         ("t.csv", b"", ["--column", "b"], ["empty", "line of names"]),

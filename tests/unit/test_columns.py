@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from evenbins import (
+    ArgumentError,
     BlockedBloomFilter,
     BloomFilter,
     CountMinSketch,
@@ -223,3 +224,24 @@ def test_a_producer_may_wait_for_another_python_thread() -> None:
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, waiting())
     assert len(digest_many(column(reader, "url"))) == 700
     helper.join()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_names_that_no_column_can_have(name: str) -> None:
+    with pytest.raises(ArgumentError, match="without NUL and surrogates"):
+        column(pa.table({"a": [1]}), name)
+
+
+def test_digests_of_tables() -> None:
+    digests = digest_many(range(5))
+    f = BlockedBloomFilter(100, fpr=1e-9)
+    for table in (pa.table({"d": digests}), pl.DataFrame({"d": digests}), pd.DataFrame({"d": digests})):
+        f.clear()
+        f.add_many(table, digests=True)
+        assert f.contains_many(table, digests=True).tolist() == [True] * 5
+        assert f.contains_many(range(5)).all()
+    with pytest.raises(TypeError, match="one column, not a table of 2"):
+        f.add_many(pa.table({"d": digests, "e": digests}), digests=True)
+    for stream in (column(pa.table({"d": digests}), "d"), iter([1]), {1, 2}):
+        with pytest.raises(TypeError, match="a uint64 array or a list of integers, not"):
+            f.add_many(stream, digests=True)

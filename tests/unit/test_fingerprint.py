@@ -240,6 +240,19 @@ def test_build_inspect_query_and_merge(tmp_path: Path) -> None:
     assert run("query", tmp_path / "both", tmp_path / "a").exit_code == 0
 
 
+def test_build_takes_bits_per_key_without_a_capacity(tmp_path: Path) -> None:
+    """It was checked for one key, which needs thousands of bits."""
+    (tmp_path / "keys").write_text("".join(f"{i}\n" for i in range(20_000)))
+    done = run(
+        "build", tmp_path / "keys", "-o", tmp_path / "f", "--kind", "fingerprint", "--bits-per-key", 14
+    )
+    assert done.exit_code == 0, done.output
+    assert evenbins.load(tmp_path / "f").plan.bits_per_key <= 14
+    done = run("build", tmp_path / "keys", "-o", tmp_path / "f", "--kind", "fingerprint", "--bits-per-key", 2)
+    assert done.exit_code != 0
+    assert "--bits-per-key" in done.output
+
+
 def test_build_says_that_a_filter_is_full(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("same\n" * 5000)
     done = run("build", tmp_path / "keys", "-o", tmp_path / "f", "--kind", "fingerprint")

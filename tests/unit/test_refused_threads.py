@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,3 +111,29 @@ def test_results_do_not_depend_on_how_many_threads_could_be_started(tmp_path: Pa
     assert len(expected) == 13
     for room in (0, 2):
         assert results(room, tmp_path) == expected
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+import evenbins as eb
+
+keys = np.random.default_rng(1).permutation(1_100_000)
+table, other = (eb.MultilevelTable(1_120_000) for _ in range(2))
+other.insert_many(keys, keys, threads=1)
+eb.BlockedBloomFilter(10**6).contains_many(keys, threads=64)  # their stacks are there
+size = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (size * 1024 + int(sys.argv[1]), resource.RLIM_INFINITY))
+table.insert_many(keys, keys, threads=64)
+table.delete_many(keys[:600_000], threads=64)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+other.delete_many(keys[:600_000], threads=1)
+print(table.to_bytes() == other.to_bytes())
+"""
+
+
+@pytest.mark.parametrize("room", [3 << 20, 30 << 20, 1 << 30])
+def test_tables_change_without_memory_for_rounds_of_many_threads(run_python: Any, room: int) -> None:
+    """The rounds of 64 threads took hundreds of megabytes, and without them the call failed."""
+    done = run_python(MEMORY, str(room))
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr

@@ -564,6 +564,16 @@ def test_values_come_from_everything_that_holds_them() -> None:
         ("int64", None, "values must be"),
         ("float64", pa.array([1.0, None, 2.0]), "no nulls"),
         ("float64", pl.Series([1.0, None, 2.0]), "no nulls"),
+        ("float64", pa.table({"v": [1.0, None, 2.0]}), "no nulls"),
+        ("int64", pa.record_batch({"v": [1, None, 2]}), "no nulls"),
+        ("float64", pa.table({"v": [2**53 + 1, None, 1]}), "no nulls"),
+        ("float64", pa.array([1.0, None, 1.0]).dictionary_encode("encode"), "no nulls"),
+        ("float64", pa.chunked_array([pa.array([1.0, None, 1.0]).dictionary_encode("encode")]), "no nulls"),
+        ("float64", pa.RunEndEncodedArray.from_arrays([1, 2, 3], pa.array([1.0, None, 3.0])), "no nulls"),
+        ("float64", pl.DataFrame({"v": [1.0, None, 2.0]}), "no nulls"),
+        ("float64", pd.DataFrame({"v": pd.array([1, None, 2], "Int64")}), "no nulls"),
+        ("float64", pd.DataFrame({"v": pd.array([1, None, 2], "double[pyarrow]")}), "no nulls"),
+        ("float64", pa.table({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}), "one column, not a table of 2"),
         ("float64", np.ma.masked_array([1.0, 2, 3], [0, 1, 0]), "masked"),
         ("float64", np.array(["a", "b", "c"]), "not an array"),
     ],
@@ -628,6 +638,13 @@ def test_a_missing_value_of_pandas_is_refused(table_of: Callable[..., Any], valu
     assert len(t) == 0
     t.insert_many([1, 2], pd.Series([1, 2], dtype="Int64"))
     assert t.get_many([1, 2]).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("make", [pa.table, pa.record_batch, pl.DataFrame, pd.DataFrame])
+def test_a_table_of_one_column_is_its_values(make: Callable[..., Any]) -> None:
+    t = MultilevelTable(10)
+    t.insert_many([1, 2], make({"v": [2**53 + 1, 7]}))
+    assert t.get_many([1, 2]).tolist() == [2**53 + 1, 7]
 
 
 def test_nan_is_a_value() -> None:

@@ -171,7 +171,7 @@ def _split(upstreams: object, weights: dict[str, float]) -> list[str]:
         except ValueError:
             number = math.nan
         if not 0 < number < math.inf:
-            raise arguments.unmet("upstreams", f": {weight} is no weight such as 2.5, in {text}")
+            raise arguments.unmet("upstreams", f": {weight} is no positive weight such as 2.5, in {text}")
         if name.rstrip("/") in (each.rstrip("/") for each in weights):
             raise arguments.unmet("upstreams", f": {name} is given twice: give it a weight, as in {name}=2")
         weights[name] = number

@@ -168,7 +168,7 @@ class FingerprintFilter(BaseFilter):
         rows = math.prod(shape) if shape is not None else len(keys) if isinstance(keys, Sized) else 0
         most = _bulk.checked_threads(1 if threads is None and 0 < rows < self._keys_for_threads else threads)
         failure = None
-        if not source.is_one_stretch:  # Python objects, or chunks: the core adds all keys or none of one stretch
+        if not source.is_one_stretch:  # Python objects, or chunks
             words, _, failure = _core.digest_next(source, self._seed, 0, 2**63, "added", most)
             source, rows = _bulk.key_source(words, digests=True)[0], words.size
         limit, copies = self._last_limit, self._state()[0]
@@ -180,9 +180,9 @@ class FingerprintFilter(BaseFilter):
                 why += "was added"
             else:
                 why = (
-                    f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and none "
-                    f"was added: they are too many, or the overflow list ({self._numbers.rest} fingerprints) is "
-                    "full, as it is with many copies of the same keys"
+                    f"the filter, which holds {copies} of at most {limit} keys, has no room for these, and "
+                    f"none was added: they are too many, or the overflow list ({self._numbers.rest} "
+                    "fingerprints) is full, as it is with many copies of the same keys"
                 )
             raise full_error(f"{why}. Plan for more keys") from None
         if failure is not None:
@@ -391,8 +391,8 @@ class FingerprintFilter(BaseFilter):
     def _does_not_fit(self) -> Exception:
         return full_error(
             "the fingerprints of both filters do not fit in one: it holds at most "
-            f"{self._numbers.limit}, and at most {self._numbers.rest} of them on its overflow list. Plan both "
-            "for more keys"
+            f"{self._numbers.limit}, and at most {self._numbers.rest} of them on its overflow list. Plan "
+            "both for more keys"
         )
 
     def _items_with(self, other: Self) -> tuple[float, float, float]:

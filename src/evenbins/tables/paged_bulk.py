@@ -4,9 +4,9 @@
                  cache is used at once and takes none of them
     threads      threads that check and search the pages that have come
 
-A few threads have any number of reads under way, but no more threads work than `in_flight`, and a call for few
-pages uses the calling thread alone. That needs a system that tells what its cache holds (Linux, most file systems);
-elsewhere each read under way has a thread that waits for it, and `threads` of these work at a time.
+A few threads have any number of reads under way, but no more threads work than `in_flight`, and a call for
+few pages uses the calling thread alone. That needs a system that tells what its cache holds (Linux, most file
+systems); elsewhere each read under way has a thread that waits for it, and `threads` of these work at a time.
 cpp/include/evenbins/page_reads.hpp has the rest.
 """
 
