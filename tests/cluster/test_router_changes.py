@@ -78,7 +78,7 @@ def test_the_example_is_right():
         (("2 MiB", "2 furlongs"), "line 6: max_body"),
         (("http://b:1=2.5", "http://a:1"), "line 7: upstreams: http://a:1 is given twice"),
         (("http://b:1=2.5", "b:1"), "a URL such as"),
-        (("http://b:1=2.5", "http://b:1=1.2.3"), "line 7: upstreams: 1.2.3 is no weight"),
+        (("http://b:1=2.5", "http://b:1=1.2.3"), "line 7: upstreams: 1.2.3 is no positive weight"),
         (("most = 3.0", "mist = 3.0"), "line 10: backoff has"),
         (('models = ["m", "n"]', "models = 3"), "line 13: pools.large: models must be"),
         (("[pools.large]", "[pools.default]"), "choose another name"),

@@ -96,7 +96,7 @@ class _Estimate:
         if kind.name != "hyperloglog":
             raise click.ClickException(
                 f"{path}: it holds {kind.title}, and the lines in it cannot be counted: name text, or a file "
-                "that 'evenbins count --save' wrote"
+                "that 'evenbins count --save' wrote; for one of 'count --exact --save' give --exact"
             )
         if not self._chosen:
             self.structure, self._chosen = type(self.structure)(other.plan.precision, seed=other.seed), True

@@ -455,7 +455,7 @@ class Deduplicator(_files.Persistent):
         view = memoryview(bytes(view)) if copied else view
         kind, seed, planned, core, offset = _core.file_parts(view, verify)
         if kind != _KIND:
-            raise FormatError(f"the file holds another kind of structure ({kind}): use evenbins.load")
+            raise FormatError(f"the file holds another kind of structure ({kind}), which evenbins.load opens")
         mode, rate_bits, capacity, rows, kept, wrong_bits, count, _ = core
         fpr, wrong = _float(rate_bits), _float(wrong_bits)
         possible = (

@@ -442,6 +442,8 @@ class FingerprintFilter(BaseFilter):
     def halved(self, *, threads: int | None = None) -> Self:
         """Return a filter with the same fingerprints in half the lines; see `doubled`.
 
+        Of a filter that has grown as far as it can, one that does not grow any more.
+
         Raises
         ------
         FilterFullError
@@ -523,7 +525,7 @@ class FingerprintFilter(BaseFilter):
 
 def _items_of(different: int, fingerprints: int) -> float:
     """Estimate how many keys leave so many different fingerprints."""
-    return -fingerprints * math.log1p(-different / fingerprints)
+    return -fingerprints * math.log1p(-different / fingerprints) + 0.0  # no -0.0
 
 
 def full_error(message: str) -> Exception:

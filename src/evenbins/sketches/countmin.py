@@ -378,9 +378,9 @@ def plan_countmin(
     seed = arguments.seed(seed)
     per_epsilon = math.e if construction == "classic" else 2 * math.e
     if per_epsilon / epsilon > MAX_WIDTH:
-        raise ValueError(
-            f"epsilon must be at least {per_epsilon / MAX_WIDTH:.3g}, for a width of 2**32 counters; "
-            f"got {arguments.shown(epsilon)}. Pass a larger epsilon"
+        least = per_epsilon / MAX_WIDTH
+        raise arguments.error(
+            "epsilon", f"at least {least:.3g}, for a width of 2**32 counters", epsilon, "Pass a larger one"
         )
     width, depth, copies = math.ceil(per_epsilon / epsilon), math.ceil(math.log(1 / delta)), 1
     if construction == "two-hash":

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _core
-from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like, one_column
+from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
+from evenbins._digests import one_column
 
 __all__ = [
     "KEY_TYPES", "NO_VALUES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "array_of", "checked_dtypes",
