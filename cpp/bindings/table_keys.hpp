@@ -28,8 +28,7 @@ namespace evenbins::python {
 
 inline constexpr const char* kWantsInt64 =
     "an int key of this table must lie in -2**63 ... 2**63-1 (key_dtype='int64'): for those up to 2**64-1 make the "
-    "table "
-    "with key_dtype='uint64'; for others use key_dtype='digest' and bytes, such as key.to_bytes(32, 'little', "
+    "table with key_dtype='uint64'; for others use key_dtype='digest' and bytes, such as key.to_bytes(32, 'little', "
     "signed=True)";
 inline constexpr const char* kWantsUint64 =
     "an int key of this table must lie in 0 ... 2**64-1 (key_dtype='uint64'): for negative ones make the table with "

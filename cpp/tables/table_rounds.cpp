@@ -20,10 +20,9 @@ constexpr uint64_t kStretch = uint64_t{1} << 14;  // keys of one thread between 
 constexpr uint64_t kKeysOfThread = 8192;          // that pay for a thread
 constexpr uint64_t kRoundKeys = 2048;             // of each thread in a round
 constexpr uint64_t kFewestKeys = 1024;            // of a round: shorter ones would be waiting
-constexpr uint64_t kMostKeys = uint64_t{1}
-                               << 16;  // of a round: a key takes some 200 bytes, and there are several rounds
-constexpr uint64_t kChunk = 256;       // what a thread takes of a round at a time
-constexpr uint64_t kUnitsOfKey = 16;   // bytes of occupancy for each key of a round, so that few meet
+constexpr uint64_t kMostKeys = 65536;             // of a round: each takes some 200 bytes, in several rounds
+constexpr uint64_t kChunk = 256;                  // what a thread takes of a round at a time
+constexpr uint64_t kUnitsOfKey = 16;              // bytes of occupancy for each key of a round, so that few meet
 
 // Bytes of occupancy: what keys of a round must not share.
 uint64_t units_of(const TableView& t) { return (t.first[t.levels - 1] + t.buckets[t.levels - 1]) * t.slots / 8 + 1; }
