@@ -120,8 +120,8 @@ class FingerprintFilter : public Filter, public ByRange, public SupportsRemoval,
   }
   uint64_t keys_left() const override { return view_.limit - view_.state[0]; }
 
-  // A set has fingerprints, not keys: to remove one might remove another key. The class in Python refuses it, and takes
-  // out only what a call that did not fit has added.
+  // A set has fingerprints, not keys: to remove one might remove another key. The class in Python refuses it;
+  // add_all_or_none takes out what a call that did not fit has added, and no more.
   bool is_multiset() const override { return !is_set_; }
   SupportsRemoval* removal() override { return this; }
   const SupportsCounting* counting() const override { return is_set_ ? nullptr : this; }
