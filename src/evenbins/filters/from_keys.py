@@ -23,7 +23,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._keywords import check_names
 
-__all__ = ["FromKeys", "can_be_read_again", "distinct_keys", "number_of"]
+__all__ = ["FromKeys", "can_be_read_again", "distinct_keys"]
 
 _PRECISION = 16  # of the sketch that counts: 64 kB, an error of 0.4 %
 _DEVIATIONS = 3
@@ -123,17 +123,17 @@ def _counted(
     elif not can_be_read_again(keys):
         keys, digests = _core.digest_from(_bulk.key_source(keys)[0], seed, threads), True
     if copies:
-        return keys, digests, number_of(keys)
+        return keys, digests, _number_of(keys)
     from evenbins.sketches.hyperloglog import HyperLogLog
 
     sketch = HyperLogLog(_PRECISION, seed=seed)
     sketch.add_many(keys, digests=digests, threads=threads)
     found = sketch.stats()
     most = round(found.keys * (1.0 + _DEVIATIONS * found.error))
-    return keys, digests, min(most, number_of(keys))
+    return keys, digests, min(most, _number_of(keys))
 
 
-def number_of(keys: object) -> int:
+def _number_of(keys: object) -> int:
     """Return the number of keys of an array or another collection."""
     shape = getattr(keys, "shape", None)
     return math.prod(shape) if isinstance(shape, tuple) else len(keys)  # type: ignore[arg-type]
