@@ -197,7 +197,7 @@ def test_prometheus_client_shows_what_the_router_writes_itself():
                 for line in lines:
                     name, _, value = line.rpartition(" ")
                     labels = sorted(name.partition("{")[2].rstrip("}").split(","))
-                    found[name.partition("{")[0], tuple(labels)] = round(float(value), 5)
+                    found[name.partition("{")[0], tuple(labels)] = float(value)
                 return found
 
             assert samples(own) == samples(theirs)

@@ -116,7 +116,7 @@ class Metrics:
         for upstream, (buckets, seconds) in self.first_byte_buckets().items():
             label = _format_labels((("upstream", upstream),))[1:-1]
             lines += [f'{name}_bucket{{{label},le="{bound}"}} {count}' for bound, count in buckets]
-            lines.append(f"{name}_sum{{{label}}} {seconds:.6f}")
+            lines.append(f"{name}_sum{{{label}}} {seconds}")
             lines.append(f"{name}_count{{{label}}} {buckets[-1][1]}")
         return "\n".join(lines) + "\n"
 
