@@ -28,6 +28,7 @@ from evenbins.deduplication.columns import keys_of_column, null_digest
 from evenbins.deduplication.containers import keep_rows
 from evenbins.deduplication.fields import records_of
 from evenbins.deduplication.partitions import decide, final_mask, local_rows
+from evenbins.deduplication.stages import DeduplicatorFullError
 
 both_modes = pytest.mark.parametrize("exact", [False, True], ids=["approximate", "exact"])
 
@@ -490,3 +491,109 @@ def test_iterables_of_tables(tmp_path: Any) -> None:
     nulls = pa.RecordBatch.from_pydict({"u": ["q", None]})
     with pytest.raises(ValueError, match="row 6 has a null"):
         list(dedup(iter([*table.to_batches(), nulls]), key="u"))
+
+
+# --- nested columns ----------------------------------------------------------------------------------------
+
+LEAF = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
+STRUCT = st.fixed_dictionaries(
+    {"b": st.none() | st.lists(LEAF, max_size=3), "a": st.none() | st.text(max_size=3)}
+)
+ROWS = st.lists(st.none() | STRUCT, min_size=1, max_size=8)
+NESTED = pa.struct([("b", pa.list_(pa.int64())), ("a", pa.string())])
+
+
+@given(rows=ROWS, seed=st.integers(0, 3))
+def test_nested_columns_are_encoded_as_python_values_are(rows: list[Any], seed: int) -> None:
+    expected = records_of(rows, seed)
+    column = pa.array([None, *rows], NESTED)[1:]  # with an offset
+    halves = pa.chunked_array([column[:1], column[1:]], NESTED)
+    large = column.cast(pa.struct([("b", pa.large_list(pa.int64())), ("a", pa.large_string())]))
+    frame = pl.Series(rows, dtype=pl.Struct({"b": pl.List(pl.Int64), "a": pl.String}))
+    for each in (column, halves, large, frame, pd.Series(column, dtype=pd.ArrowDtype(NESTED))):
+        assert (records_of(each, seed) == expected).all()
+    lists = [[row, None] for row in rows]
+    for each in (pa.array(lists, pa.list_(NESTED, 2)), pa.array(lists, pa.list_(NESTED))):
+        assert (records_of(each, seed) == records_of(lists, seed)).all()
+    assert (
+        records_of(pl.Series(lists, dtype=pl.Array(frame.dtype, 2)), seed) == records_of(lists, seed)
+    ).all()
+
+
+@pytest.mark.parametrize(
+    "empty", [pa.array([{}, {}], pa.struct([])), pa.array([[], []], pa.list_(pa.time64("ns")))]
+)
+def test_empty_nested_values(empty: Any) -> None:
+    assert (records_of(empty, 0) == records_of(empty.to_pylist(), 0)).all()
+    assert len(records_of(empty[:0], 0)) == 0
+    assert len(records_of(pa.chunked_array([], empty.type), 0)) == 0
+
+
+TICKS = {
+    "time of day": (pl.Time, pa.time64("ns")),
+    "moment": (pl.Datetime("ns"), pa.timestamp("ns")),
+    "moment in UTC": (pl.Datetime("ns", "UTC"), pa.timestamp("ns", "UTC")),
+    "duration": (pl.Duration("ns"), pa.duration("ns")),
+}
+
+
+@both_modes
+@pytest.mark.parametrize("name", TICKS)
+def test_nanoseconds_inside_lists_and_structs_tell_rows_apart(name: str, exact: bool) -> None:
+    dtype, kind = TICKS[name]
+    plain = pl.Series("x", [1, 2, 1], dtype=pl.Int64).cast(dtype)
+    ticks = pa.array([1, 2, 1], pa.int64()).cast(kind)
+    for column in (
+        plain.to_frame().to_struct("s"),
+        plain.to_frame().select(pl.concat_list("x")).to_series(),
+        plain.reshape((3, 1)),
+        pa.StructArray.from_arrays([ticks], ["x"]),
+        pa.ListArray.from_arrays([0, 1, 2, 3], ticks),
+        pa.ListArray.from_arrays([0, 1, 2, 3], pa.StructArray.from_arrays([ticks], ["x"])),
+    ):
+        assert len(dedup(column, exact=exact)) == 2
+        assert Deduplicator(exact=exact).keep(Fields(column, ["a"] * 3)).tolist() == [True, True, False]
+
+
+def test_nanoseconds_that_cannot_be_read_are_refused() -> None:
+    column = pa.array([[(1, None)]], pa.map_(pa.int64(), pa.time64("ns")))
+    with pytest.raises(TypeError, match=r"nanoseconds.*cast them to time64\(\"us\"\)"):
+        dedup(column, exact=True)
+
+
+def test_nested_nanoseconds_in_parquet(tmp_path: Any) -> None:
+    ticks = pa.array([1, 2, 1], pa.int64()).cast(pa.time64("ns"))
+    pq.write_table(pa.table({"a": pa.StructArray.from_arrays([ticks], ["x"])}), tmp_path / "in.parquet")
+    done = run("dedup", "--exact", tmp_path / "in.parquet", "-o", tmp_path / "out.parquet")
+    assert done.status == 0
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 2
+
+
+# --- nulls -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nulls", ["keep", "one"])
+def test_what_comes_before_a_full_filter_is_right(nulls: str) -> None:
+    rows: list[Any] = []
+    for i in range(3000):
+        rows += [f"k{i}", None, f"k{i}"] if i % 3 == 0 else [f"k{i}", f"k{i}"]
+    expected = dedup(rows, exact=True, nulls=nulls)
+    found: list[Any] = []
+    with pytest.raises(DeduplicatorFullError):
+        found.extend(dedup(iter(rows), fpr=1e-13, capacity=700, nulls=nulls))
+    assert found == expected[: len(found)]
+    assert len(found) >= 700
+
+
+def test_masked_arrays_with_other_nulls() -> None:
+    mixed = np.ma.array([None, "a", "b"], mask=[0, 0, 1], dtype=object)
+    assert dedup(mixed, exact=True, nulls="one").tolist() == [None, "a"]
+    assert len(dedup(mixed, exact=True, nulls="keep")) == 3
+    with pytest.raises(ValueError, match="row 0 has a null"):
+        dedup(mixed, exact=True)
+    assert mixed.mask.tolist() == [False, False, True]
+    days = np.ma.array(
+        np.array(["2020-01-01", "NaT", "2020-01-01", "2020-01-02"], "M8[D]"), mask=[0, 0, 0, 1]
+    )
+    assert len(dedup(days, exact=True, nulls="keep")) == 3
+    assert len(dedup(days, exact=True, nulls="one")) == 2

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import pickle
 import runpy
+import sys
 import threading
 from collections import Counter
 from enum import Enum, IntEnum
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import evenbins
@@ -535,3 +539,90 @@ def test_clear_leaves_an_empty_one() -> None:
     assert h == HeavyHitters(5)
     h.add("a")
     assert h.top() == [("a", 1)]
+
+
+# --- keys that change, tables ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [bytearray, memoryview])
+def test_an_iterator_may_reuse_its_buffer(form: Any) -> None:
+    buffer = bytearray(4)
+
+    def keys() -> Any:
+        for i in range(1000):
+            buffer[:] = b"%04d" % (i % 100)
+            yield buffer if form is bytearray else memoryview(buffer)
+
+    h, single = HeavyHitters(3), HeavyHitters(3)
+    h.add_many(keys())
+    for key in keys():
+        single.add(key)
+    assert h == single
+    assert h.count(b"0000") == 10
+
+
+class Counting:
+    calls = 0
+
+    def __index__(self) -> int:
+        Counting.calls += 1
+        return Counting.calls
+
+
+@pytest.mark.parametrize("call", ["add", "add_many", "object array", "update"])
+def test_a_key_is_read_once(call: str) -> None:
+    h = HeavyHitters(5)
+    keys = [Counting() for _ in range(20)]
+    if call == "add":
+        for key in keys:
+            h.add(key)  # type: ignore[arg-type]
+    elif call == "object array":
+        h.add_many(np.array(keys, dtype=object))
+    else:
+        getattr(h, call)(keys)
+    h._check()
+    assert HeavyHitters.from_bytes(h.to_bytes()) == h
+
+
+def test_rows_that_another_thread_writes_to_leave_a_whole_structure() -> None:
+    rows = [bytearray(b"%08d" % i) for i in range(500)]
+    end = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not end.is_set():
+            for row in rows:
+                row[:] = b"%08d" % (number % 1000)
+                number += 1
+
+    thread = threading.Thread(target=write)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        for _ in range(20):
+            h = HeavyHitters(50)
+            h.add_many(rows)
+            h.add(rows[0])  # type: ignore[arg-type]
+            HeavyHitters.from_bytes(h.to_bytes())._check()
+    finally:
+        sys.setswitchinterval(before)
+        end.set()
+        thread.join()
+
+
+COLUMNS = {"url": ["x", "x", "y"], "n": [1, 2, 3]}
+TABLES = [pd.DataFrame, pl.DataFrame, pa.table, pa.record_batch, lambda data: pa.table(data).to_reader()]
+
+
+@pytest.mark.parametrize("make", TABLES, ids=["pandas", "Polars", "table", "batch", "reader"])
+def test_the_column_of_a_table_is_added_as_to_a_sketch(make: Any) -> None:
+    for keys in (make({"url": COLUMNS["url"]}), evenbins.column(make(COLUMNS), "url")):
+        h = HeavyHitters(3)
+        h.add_many(keys)
+        assert h.top() == [("x", 2), ("y", 1)]
+    h = HeavyHitters(3)
+    for taker in (h, CountMinSketch()):
+        with pytest.raises(TypeError, match=r"one column, not a table of 2 .* evenbins\.column"):
+            taker.add_many(make(COLUMNS))
+    assert h.total == 0

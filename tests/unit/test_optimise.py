@@ -5,6 +5,7 @@ list.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict
 from typing import Any
 
@@ -176,3 +177,14 @@ def test_wrong_types() -> None:
         optimise.shares("standard", 4, "1.3")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="overflow must be"):
         optimise.space("standard", 4, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_levels_that_nothing_reaches_raise_no_warning(slots: int) -> None:
+    """Far more space than keys: shares underflow."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list_ = optimise.overflow_distribution(
+            "standard", [1000.0, 1000.0, 1000.0], 1000, slots, deletions=True
+        )
+    assert 0 < list_.mean < 1e-6

@@ -157,6 +157,16 @@ def test_plain_has_no_limit() -> None:
     assert ring.rebalance() == []
 
 
+@pytest.mark.parametrize("options", [{"epsilon": 0.5}, {"limit": 9}, {"policy": "plain"}], ids=str)
+def test_a_node_that_does_not_serve_may_hold_nothing(options: dict[str, Any]) -> None:
+    ring = HashRing(NODES, **options)
+    ring.assign_many(range(8))
+    ring.mark_down("a:1")
+    ring.drain("b:1")
+    limits = ring.limits()
+    assert limits["a:1"] == limits["b:1"] == 0 != limits["c:1"]
+
+
 def test_absolute_limit_is_full_in_the_end() -> None:
     ring = HashRing(NODES, limit=10, weights={"a:1": 0.25})
     assert ring.limits() == {"a:1": 3, "b:1": 10, "c:1": 10, "d:1": 10}

@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -527,3 +528,85 @@ def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have() -> None:
     over.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+# --- interrupted changes of nodes --------------------------------------------------------------------------
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_at(step: int, call: Callable[[], object]) -> bool:
+    """Raise before the bytecode of this number in the router's own code; return whether it was reached."""
+    left = step
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith("routing/router.py"):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+        return False
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(None)
+
+
+CHANGES: dict[str, Callable[[PrefixRouter], None]] = {
+    "add": lambda router: router.add_node("z", 2),
+    "remove": lambda router: router.remove_node("b"),
+    "drain": lambda router: router.drain("b"),
+    "mark_up": lambda router: router.mark_up("d"),
+    "set_weight": lambda router: router.set_weight("b", 7),
+}
+
+
+@pytest.mark.parametrize("policy", ["prefix", "hash"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_interrupted_change_of_nodes_is_made_or_not(name: str, policy: str) -> None:
+    """Whatever bytecode a signal handler raises at; the ring and the compiled part agree afterwards."""
+    steps = 0
+    while True:
+        router = PrefixRouter(NODES, policy=policy, cache_blocks=100)
+        router.drain("d")
+        before = router.names, router.weights, router.states
+        was_interrupted = interrupt_at(steps, lambda router=router: CHANGES[name](router))  # type: ignore[misc]
+        serving = {router.route([i, i + 1]).node for i in range(200)}
+        after = router.names, router.weights, router.states
+        assert serving == {node for node, state in router.states.items() if state == "up"}
+        assert router.stats().serving == len(serving)
+        assert set(router.loads()) == set(router.names) == set(router.weights)
+        if not was_interrupted:
+            assert after != before
+            break
+        if after != before:  # then it is made in whole
+            CHANGES[name](other := PrefixRouter(NODES, policy=policy, cache_blocks=100))
+            other.drain("d") if name != "mark_up" else None
+            assert after == (other.names, other.weights, other.states)
+        steps += 1
+    assert steps > 20
+
+
+def test_a_handler_that_asks_in_the_middle_of_a_change_does_not_undo_it() -> None:
+    router = PrefixRouter(["a", "b"], cache_blocks=100)
+    add = router._ring.add_node
+
+    def add_and_ask(*arguments: Any) -> None:
+        add(*arguments)
+        assert router.route([1]).node in "abc"
+        assert router.states["c"] == "up"
+
+    router._change(add_and_ask, "c", 1.0)
+    assert router.names == ("a", "b", "c")
+    assert {router.route([i]).node for i in range(100)} == {"a", "b", "c"}

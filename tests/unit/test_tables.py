@@ -21,6 +21,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sizes import size
 
 import evenbins
 from evenbins import (
@@ -48,6 +49,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "digest": {"key_dtype": "digest", "value_dtype": "float64", "seed": 5},
     "unsigned": {"key_dtype": "uint64", "value_dtype": "uint64", "shares": [3, 1]},
 }
+PRECISION = np.finfo(np.longdouble).eps
+WIDER = pytest.mark.skipif(np.finfo(float).eps == PRECISION, reason="long double is float64 here")
 
 
 def make(name: str, capacity: int = 200, **changes: Any) -> MultilevelTable:
@@ -562,6 +565,10 @@ def test_values_come_from_everything_that_holds_them() -> None:
         ("uint64", np.array([1, 2, -1]), r"values\[2\]"),
         ("int64", "abc", "values must be"),
         ("int64", None, "values must be"),
+        pytest.param("float64", np.array([1, 2, 1 + 2 * PRECISION]), r"values\[2\] .* round", marks=WIDER),
+        pytest.param(
+            "float64", np.array(["1", "nan", "1e4000"], np.longdouble), r"values\[2\] .* round", marks=WIDER
+        ),
         ("float64", pa.array([1.0, None, 2.0]), "no nulls"),
         ("float64", pl.Series([1.0, None, 2.0]), "no nulls"),
         ("float64", pa.table({"v": [1.0, None, 2.0]}), "no nulls"),
@@ -720,6 +727,59 @@ def test_update_takes_mappings_pairs_and_tables(name: str) -> None:
             t.update(wrong)
     t.update()
     assert dict(pairs.items()) == dict(t.items())
+
+
+def test_a_set_has_no_values_to_update_a_table_with(name: str) -> None:
+    t, _ = filled(name, 40)
+    before = dict(t.items())
+    known = MultilevelTable.from_keys(keys_of(t, 50))
+    for call in (t.update, t.__ior__, t.__or__):
+        with pytest.raises(TypeError, match="the other table is an exact set"):
+            call(known)
+    assert dict(t.items()) == before
+
+
+def test_digests_of_another_seed_or_type_are_not_keys() -> None:
+    """The digest of the integer 0 fits into 64 bits, and was taken for a key."""
+    source = MultilevelTable(10, key_dtype="digest", seed=1)
+    for wanted in ({"key_dtype": "digest", "seed": 2}, {"key_dtype": "uint64"}):
+        t = MultilevelTable(10, **wanted)  # type: ignore[arg-type]
+        t.update(source)
+        source[0] = 5
+        for call in (t.update, t.__ior__, t.__or__):
+            with pytest.raises(ValueError, match="the other table keeps 128-bit digests"):
+                call(source)
+        assert len(t) == 0
+        source.clear()
+
+
+@pytest.mark.parametrize("cls", [MultilevelTable, ChainedTable])
+def test_tables_that_are_never_equal_are_never_found_equal(cls: Any) -> None:
+    """Half of the values differ at any moment; a comparison page by page met the other half."""
+    n = 131_072
+    still, changing = cls(n), cls(n)
+    for each in (still, changing):
+        each.insert_many(np.arange(n), 0)
+    order = np.array(list(changing))
+    first = np.arange(n) < n // 2
+    changing.insert_many(order, first.astype(int))
+    end = threading.Event()
+
+    def change() -> None:
+        while not end.is_set():
+            changing.insert_many(order, (~first).astype(int))
+            changing.insert_many(order, first.astype(int))
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(size(60, 600)):
+            assert still != changing
+            assert changing != still
+    finally:
+        end.set()
+        thread.join()
+    assert changing == changing.copy()
 
 
 # --- the promise of assume_unique=True -----------------------------------

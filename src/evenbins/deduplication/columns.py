@@ -101,8 +101,11 @@ def _of_array(column: Any, seed: int) -> Keys:
     if column.ndim != 1:
         raise ValueError(f"a column of keys must have one dimension, not {column.ndim}")
     if isinstance(column, np.ma.MaskedArray):
-        nulls = np.ma.getmaskarray(column)
-        return Keys(_of_array(column.data[~nulls], seed).keys, nulls if nulls.any() else None)
+        nulls = np.ma.getmaskarray(column).copy()
+        there = _of_array(column.data[~nulls], seed)
+        if there.nulls is not None:  # None or NaT, not masked
+            nulls[~nulls] = there.nulls
+        return Keys(there.keys, nulls if nulls.any() else None)
     kind = column.dtype.kind
     if kind in "iubSU":
         return Keys(column, None)

@@ -126,7 +126,21 @@ def keep_rows(seen: Deduplicator, column: Any, nulls: str, first_row: int = 0) -
     if nulls == "one":
         return seen._keep_with(keys, is_null, null_digest(seen.seed, exact=seen.exact))
     mask = np.ones(len(is_null), dtype=np.bool_)
-    mask[~is_null] = seen.keep(keys)
+    try:
+        mask[~is_null] = seen.keep(keys)
+    except BaseException as error:
+        error.answers = _with_null_rows(error.answers, is_null)  # type: ignore[attr-defined]
+        raise
+    return mask
+
+
+def _with_null_rows(answers: Mask, is_null: Mask) -> Mask:
+    """Return the answers of the first keys as those of the first rows, of which nulls are kept."""
+    if not len(answers):
+        return answers
+    others = np.flatnonzero(~is_null)
+    mask = np.ones(len(is_null) if len(answers) == len(others) else int(others[len(answers)]), dtype=np.bool_)
+    mask[others[: len(answers)]] = answers
     return mask
 
 

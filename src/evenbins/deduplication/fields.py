@@ -20,7 +20,8 @@
 
 So ("a", "bc") and ("ab", "c") differ, and 1, "1", 1.0 and None. As with all keys a str is its UTF-8 bytes,
 and True is 1. A row without fields is eight bytes 0xFF. Columns of NumPy, pandas, Polars and Arrow are
-encoded without Python code for each row; those of Python objects, decimals, lists and structs value by value.
+encoded without Python code for each row, their lists and structs too; Python objects, decimals and maps value
+by value.
 """
 
 from __future__ import annotations
@@ -306,6 +307,17 @@ def _of_polars_values(column: Any, dtype: Any, polars: Any, seed: int) -> Record
         return _ticks(DURATION, column.to_physical().to_numpy(), PER_SECOND[dtype.time_unit])
     if dtype == polars.Time:
         return _ticks(TIME, column.to_physical().to_numpy(), 10**9)
+    # Nested values column by column: Python's dates and times have no nanoseconds.
+    if dtype == polars.Array:
+        column, dtype = column.arr.to_list(), polars.List
+    if dtype == polars.List:
+        lengths = column.list.len().to_numpy()
+        return _lists(_of_polars(column.filter(lengths > 0).explode(), seed), lengths, seed)
+    if dtype == polars.Struct:
+        names = [field.name for field in dtype.fields]
+        return _structs(
+            names, [_of_polars(column.struct.field(each), seed) for each in names], len(column), seed
+        )
     return _of_values(column.to_list(), seed)
 
 
@@ -338,7 +350,53 @@ def _of_arrow_values(column: Any, pyarrow: Any, seed: int) -> Records:
     if types.is_time(kind):
         number = pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64()
         return _ticks(TIME, column.cast(number).to_numpy(), PER_SECOND[kind.unit])
-    return _of_values(column.to_pylist(), seed)
+    if any(check(kind) for check in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
+        chunks = [each.flatten() for each in column.chunks]
+        lengths = np.concatenate([_list_lengths(each) for each in column.chunks] or [np.zeros(0, np.int64)])
+        return _lists(_of_arrow(pyarrow.chunked_array(chunks, kind.value_type), seed), lengths, seed)
+    if types.is_struct(kind) and len(names := [field.name for field in kind]) == len(set(names)):
+        parts = column.flatten()
+        return _structs(names, [_of_arrow(each, seed) for each in parts], len(column), seed)
+    return _of_values(_python_values(column, pyarrow), seed)
+
+
+def _list_lengths(chunk: Any) -> npt.NDArray[np.int64]:
+    lengths = import_module("pyarrow.compute").list_value_length(chunk)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _python_values(column: Any, pyarrow: Any) -> list[Any]:
+    """Return Arrow's values as Python objects; times of day of nanoseconds would lose digits."""
+    if "time64[ns]" in str(column.type):
+        raise TypeError(
+            f"a column of {column.type} has times of day in nanoseconds, which are read in plain columns, "
+            'lists and structs only: cast them to time64("us") before'
+        )
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+# --- nested columns -----------------------------------------------------------------------------------
+
+
+def _lists(items: Records, lengths: _Array, seed: int) -> Records:
+    """Return the records of lists from those of all their items and how many each list has."""
+    ends = np.zeros(len(lengths) + 1, dtype=np.uint64)
+    np.cumsum(lengths, out=ends[1:])
+    data = items.astype("<u8", copy=False).tobytes()
+    words = digest_words(Spans(data, ends * np.uint64(8 * _WORDS)), seed)
+    return _records_of(LIST, words[:, 0], words[:, 1])
+
+
+def _structs(names: list[str], fields: list[Records], rows: int, seed: int) -> Records:
+    """Return the records of structs from those of each field, in the order of `_of_mapping`."""
+    keys = _of_values(names, seed)
+    order = np.lexsort(keys.T[::-1]).tolist()
+    both = np.empty((rows, len(names), 2, _WORDS), dtype=np.uint64)
+    for place, field in enumerate(order):
+        both[:, place, 0], both[:, place, 1] = keys[field], fields[field]
+    words = digest_words(_spans(both.reshape(rows, 2 * _WORDS * len(names))), seed)
+    return _records_of(MAPPING, words[:, 0], words[:, 1])
 
 
 # --- values of Python ---------------------------------------------------------------------------------

@@ -370,7 +370,7 @@ class HashRing(RingNodes, _files.Persistent):
     def limits(self) -> dict[str, int | None]:
         """Return what each node may hold now, one key more not counted; 0 if it does not serve, None: no
         limit."""
-        return {row.name: row.limit for row in self._node_rows()}
+        return {row.name: row.limit if row.serves else 0 for row in self._node_rows()}
 
     def fingerprint(self, *, assigned: bool = False) -> str:
         """Return a text of 16 hexadecimal digits; two rings that have the same one route every key alike.

@@ -37,7 +37,7 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -179,6 +179,8 @@ class PrefixRouter:
         self._core.reserve(len(weights_by_name))
         self._places = {name: self._core.add_node(name, weight) for name, weight in weights_by_name.items()}
         self._lock = threading.RLock()  # of changes of nodes; a signal's handler may make some, too
+        self._is_changing = False
+        self._applied = {name: (weight, "up") for name, weight in weights_by_name.items()}  # in the core
         _routers.add(self)
 
     def __reduce__(self) -> NoReturn:
@@ -216,7 +218,7 @@ class PrefixRouter:
         if avoid is not _NONE:
             avoid = _checked_names(avoid)
         try:
-            if avoid or self._hash_blocks:
+            if avoid or self._hash_blocks or self._is_changing:
                 work = _checked_work(work)
                 found = self._route_among(blocks, work, avoid)
             else:
@@ -234,6 +236,7 @@ class PrefixRouter:
         self, blocks: Sequence[int] | npt.NDArray[np.integer], work: float, avoid: Iterable[str]
     ) -> tuple[str, int, str, float, int] | None:
         with self._lock:
+            self._settle()
             probes: list[int] = []
             if self._hash_blocks:
                 blocks = _as_sequence(blocks)
@@ -265,12 +268,14 @@ class PrefixRouter:
     def names(self) -> tuple[str, ...]:
         """The nodes, in the order in which they were added; those of the constructor sorted."""
         with self._lock:
+            self._settle()
             return tuple(self._places)
 
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each node."""
         with self._lock:
+            self._settle()
             weights = self._ring.weights
             return {name: weights[name] for name in self._places}
 
@@ -278,53 +283,79 @@ class PrefixRouter:
     def states(self) -> dict[str, str]:
         """Each node is "up" or "draining"."""
         with self._lock:
+            self._settle()
             states = self._ring.states
             return {name: states[name] for name in self._places}
 
     def add_node(self, name: str, weight: float = 1.0) -> None:
         """Add a node, with nothing in its cache."""
-        with self._lock:
-            self._ring.add_node(name, weight)
-            try:
-                self._places[name] = self._core.add_node(name, float(weight))
-            except BaseException:  # no memory, or an interrupt
-                self._ring.remove_node(name)
-                raise
+        self._change(self._ring.add_node, name, weight)
 
     def remove_node(self, name: str) -> None:
         """Remove a node and what the index has of it. `done` may still be called for its requests."""
-        with self._lock:
-            self._ring.remove_node(name)
-            self._core.remove_node(self._places.pop(name))
+        self._change(self._ring.remove_node, name)
 
     def drain(self, name: str) -> None:
         """Let a node take nothing new; `mark_up` ends it. Its entries in the index stay."""
-        with self._lock:
-            self._ring.drain(name)
-            self._core.set_serving(self._places[name], False)
+        self._change(self._ring.drain, name)
 
     def mark_up(self, name: str) -> None:
         """Let a drained node serve again."""
-        with self._lock:
-            self._ring.mark_up(name)
-            self._core.set_serving(self._places[name], True)
+        self._change(self._ring.mark_up, name)
 
     def set_weight(self, name: str, weight: float) -> None:
         """Change a node's weight."""
+        self._change(self._ring.set_weight, name, weight)
+
+    def _change(self, change: Callable[..., object], *arguments_: object) -> None:
         with self._lock:
-            self._ring.set_weight(name, weight)
-            self._core.set_weight(self._places[name], float(weight))
+            self._is_changing = True
+            try:
+                change(*arguments_)
+            finally:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Let the core follow the ring, after a change or one that an interrupt left half done.
+
+        Call it with the lock held. A node is added to the core and to `_places`, or removed from both,
+        without a bytecode in between: a signal handler cannot raise there.
+        """
+        if not self._is_changing:
+            return
+        weights, states = self._ring.weights, self._ring.states
+        for name in [each for each in self._places if each not in weights]:
+            self._applied.pop(name, None)
+            next(map(self._core.remove_node, map(self._places.pop, [name])))
+        for name in [each for each in weights if each not in self._places]:
+            self._applied.pop(name, None)
+            try:
+                self._places.update(
+                    zip([name], map(self._core.add_node, [name], [weights[name]]), strict=True)
+                )
+            except MemoryError:
+                self._ring.remove_node(name)
+                raise
+        for name, place in self._places.items():
+            weight, state = weights[name], states[name]
+            if self._applied.get(name) != (weight, state):
+                self._core.set_weight(place, weight)
+                self._core.set_serving(place, state == "up")
+                self._applied[name] = weight, state
+        self._is_changing = False
 
     # --- what it knows --------------------------------------------------------------------------------------
 
     def loads(self) -> dict[str, float]:
         """Return the load of each node: work that was routed to it and is not done."""
         with self._lock:
+            self._settle()
             return {name: self._core.load(place) for name, place in self._places.items()}
 
     def stats(self) -> RouterStats:
         """Return what has been routed, and why."""
         with self._lock:
+            self._settle()
             reasons = self._core.reasons
             return RouterStats(
                 nodes=len(self._places), serving=self._core.serving, routed=sum(reasons.values()),

@@ -17,7 +17,7 @@ from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins.sketches.countmin import MOST, CountMinSketch, checked_weights, plan_of_sketch_core
 from evenbins.sketches.heavy_hitters_plan import HittersPlan
-from evenbins.sketches.key_pieces import Addition, counted, key_pieces, note_added
+from evenbins.sketches.key_pieces import Addition, counted, key_pieces, note_added, unchanging
 from evenbins.sketches.tracked_keys import TrackedKeys
 from evenbins.structure import Mergeable
 
@@ -43,6 +43,7 @@ class HittersStream(Mergeable[HittersPlan]):
 
     def add(self, key: Key, weight: SupportsIndex = 1) -> None:
         """Add `weight` to the count of one key; raises as `CountMinSketch.add` does."""
+        key = unchanging(key)
         with self._lock:
             tracked = self._settled()
             digest = _core.digest(key, tracked.sketch.seed)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk
+from evenbins import _bulk, _core
 
-__all__ = ["Addition", "counted", "key_pieces", "note_added"]
+__all__ = ["Addition", "counted", "key_pieces", "note_added", "unchanging"]
 
 _PIECE = 1 << 16  # keys treated together
 _Words = npt.NDArray[np.uint64]
@@ -51,8 +53,18 @@ def key_pieces(keys: object) -> Iterator[Any]:
     if isinstance(getattr(keys, "dtype", None), np.dtype) and hasattr(keys, "__array__"):
         _bulk.key_source(keys)  # refuses what is no array of keys, with the reason
         flat = np.asarray(keys).ravel()
+        if flat.dtype.kind == "O":
+            yield from _pieces_of_items(flat)
+            return
         # Copies: a key is read twice, for its digest and to be kept, and the caller may change the array.
         yield from (flat[i : i + _PIECE].copy() for i in range(0, flat.size, _PIECE))
+    elif hasattr(keys, "columns") and hasattr(keys, "__arrow_c_stream__"):  # a table or dataframe
+        yield from key_pieces(_only_column(keys))
+    elif hasattr(keys, "read_next_batch"):  # a stream of tables
+        for batch in keys:  # type: ignore[attr-defined]
+            yield from key_pieces(batch)
+    elif hasattr(keys, "__arrow_c_stream__") and not isinstance(keys, Iterable):  # evenbins.column
+        yield from key_pieces(import_module("pyarrow").chunked_array(keys))
     elif hasattr(keys, "to_pylist") and isinstance(keys, Sized):  # pyarrow
         for i in range(0, len(keys), _PIECE):
             yield keys[i : i + _PIECE].to_pylist()  # type: ignore[index]
@@ -63,8 +75,33 @@ def key_pieces(keys: object) -> Iterator[Any]:
         raise TypeError("keys must be an array or an iterable of str, bytes or int")
 
 
+def _only_column(table: Any) -> Any:
+    """Return the column of a table that has one; of others a bulk call says what to do."""
+    names = list(getattr(table, "column_names", table.columns))
+    if len(names) != 1:
+        _core.digest_from(_bulk.key_source(table)[0], 0)  # raises, and says how to choose one
+    return table.iloc[:, 0] if hasattr(table, "iloc") else table[names[0]]
+
+
+def unchanging(key: Any) -> Any:
+    """Return a key that is the same whenever it is read; what is no key is returned as it is.
+
+    A key is read twice, for its digest and to be kept: a buffer may be written to in between, and an object
+    may have another `__index__`.
+    """
+    if isinstance(key, str | bytes | int | np.generic | np.ndarray):
+        return key
+    if hasattr(type(key), "__index__"):
+        return operator.index(key)
+    try:
+        view = memoryview(key)
+    except (TypeError, ValueError):  # no buffer, or a view that was released
+        return key
+    return view.tobytes() if view.itemsize == 1 else key
+
+
 def _pieces_of_items(keys: Iterable[Any]) -> Iterator[list[Any]]:
-    rest, done = iter(keys), 0
+    rest, done = map(unchanging, keys), 0
     while True:
         piece: list[Any] = []
         try:

@@ -245,12 +245,17 @@ def _of_dtype(found: _Array, dtype: np.dtype[Any], name: str) -> _Array:
         unfit, way_out = found > np.uint64(2**63 - 1), "uint64"
     elif dtype.kind == "u" and kind == "i":
         unfit = found < 0
+    elif kind == "f" and found.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):
+            rounded = found.astype(dtype)
+        unfit, way_out = (rounded != found) & ~np.isnan(found), ""
     if unfit.any():
         first = int(np.argmax(unfit))
         exactly = " exactly" if dtype.kind == "f" else ""
+        other = f"make the table with value_dtype={way_out!r}" if way_out else "round it before, with .astype"
         raise ValueError(
-            f"{name}[{first}] is {found.reshape(-1)[first]}, which value_dtype={str(dtype)!r} cannot hold"
-            f"{exactly}: make the table with value_dtype={way_out!r}"
+            f"{name}[{first}] is {found.reshape(-1)[first]!s}, which value_dtype={str(dtype)!r} cannot hold"
+            f"{exactly}: {other}"
         )
     return np.ascontiguousarray(found, dtype=dtype) if found.ndim else found.astype(dtype)
 

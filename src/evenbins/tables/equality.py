@@ -59,25 +59,43 @@ def _are_distinct(table: TableMapping, keys: Iterable[Any]) -> bool:
     return not others or len({*texts, *others}) == len(texts) + len(others)
 
 
+class _Different(Exception):  # noqa: N818  # ends a comparison
+    pass
+
+
 def equals_table(one: TableMapping, other: TableMapping) -> bool:
-    """Return whether two tables have the same items, or two exact sets the same keys."""
+    """Return whether two tables have the same items, or two exact sets the same keys.
+
+    Each is seen between two changes: `other` holds off its writers, and its keys are looked up in a copy of
+    `one` (or in its pages, if it is in a file).
+    """
     is_set = one._value_type == NO_VALUES
     if is_set != (other._value_type == NO_VALUES) or len(one) != len(other):
         return False
     if one._key_type != _DIGEST and other._key_type == _DIGEST:
         one, other = other, one  # the keys of the one with integers are looked up
-    for keys, values in other._pages(_PAGE):
+    one = one._unchanging()
+    compared = 0
+
+    def compare(keys: Words, values: Words) -> None:
+        nonlocal compared
+        compared += values.size
         words = _words_in(one, other, keys)
         if words is None:
-            return False
+            raise _Different
         if is_set:
             if not one._contains_many(words, 1).all():
-                return False
-            continue
+                raise _Different
+            return
         found, absent, _ = one._get_many(words, 0, 1)
         if absent or not _same_values(one, found, other, values):
-            return False
-    return True
+            raise _Different
+
+    try:
+        other._each_batch(compare, _PAGE)
+    except _Different:
+        return False
+    return compared == len(one)
 
 
 def _words_in(one: TableMapping, other: TableMapping, keys: Words) -> Words | None:

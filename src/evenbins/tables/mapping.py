@@ -308,6 +308,17 @@ class TableMapping(_TableCore):
     def _update_from(self, other: TableMapping) -> None:
         if other is self:
             return
+        if other._value_type == NO_VALUES != self._value_type:
+            raise TypeError(
+                "the other table is an exact set (value_dtype=None): it has keys and no values. "
+                "Use insert_many(keys, values)"
+            )
+        digest = KEY_TYPES["digest"]
+        if other._key_type == digest and (self._key_type != digest or self._seed != other._seed) and other:
+            raise ValueError(
+                "the other table keeps 128-bit digests of its keys, which are not keys of this one: both "
+                'must have key_dtype="digest" and the same seed'
+            )
         if self._shares_words(other):
             if getattr(_this_thread, "copies", False):
                 return self._store_snapshot(other)
@@ -415,6 +426,10 @@ class TableMapping(_TableCore):
                 "this table is an exact set (value_dtype=None): it has keys and no values. "
                 "Use add_many(keys), add_new_many(keys), contains_many(keys) or iterate over it"
             )
+
+    def _unchanging(self) -> TableMapping:
+        """Return a table of the items at one moment; this one if nobody can change it."""
+        return self if self._read_only else self.copy()
 
     def _shares_words(self, other: TableMapping) -> bool:
         digest = self._key_type == KEY_TYPES["digest"]

@@ -325,6 +325,9 @@ class PagedTable(_core.Pages, PagedBulk):
             order = np.random.default_rng(0).permutation(values.size)
             store(keys.reshape(values.size, -1)[order].ravel(), values[order])
 
+    def _unchanging(self) -> PagedTable:
+        return self  # it cannot be copied: keys are looked up while others may write
+
     def _clear(self) -> None:
         for keys, _ in iter(lambda: self._page(0, 0, 1 << 20)[:2], None):
             if not keys.size:

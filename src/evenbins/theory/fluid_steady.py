@@ -60,6 +60,7 @@ def solve(scheme: str, shares: Array, slots: int) -> Fixed:
     return _standard(shares, slots) if scheme == "standard" else _second_chance(shares)
 
 
+@np.errstate(over="ignore", divide="ignore")  # levels that nothing reaches: 1/B is infinite there
 def _standard(shares: Array, slots: int) -> Fixed:
     passed = 1.0 + 0.0 * shares[0]
     fills = []

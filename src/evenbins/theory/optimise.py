@@ -44,6 +44,7 @@ Vector = npt.NDArray[np.float64]
 
 MIN_OVERFLOW = 1e-12
 MAX_SPACE = 1000.0
+_LEAST_MEAN = 1e-300  # keys on the overflow list, where none is expected: a share underflows
 _GRID = 1e-5  # tolerance of the steps during a search
 _ROUNDS = 3  # searches, each with new steps
 _NEAR = 1e-5  # differences of gradients
@@ -192,10 +193,10 @@ def overflow_distribution(
     scheme, given, slots, _ = fluid.checked_arguments(scheme, shares, slots, 1.0, deletions=bool(deletions))
     n = arguments.capacity(keys)
     if deletions:
-        mean = n * fluid.steady_state(scheme, given, slots).overflow
+        mean = max(n * fluid.steady_state(scheme, given, slots).overflow, _LEAST_MEAN)
         return OverflowDistribution(mean, noise.STEADY * mean)
     mean, variance = (n * each for each in noise.variance(scheme, given, slots))
-    mean = max(mean, 1e-300)
+    mean = max(mean, _LEAST_MEAN)
     return OverflowDistribution(mean, max(mean, variance))
 
 
