@@ -18,6 +18,7 @@ __all__ = ["Addition", "counted", "key_pieces", "note_added", "unchanging"]
 
 _PIECE = 1 << 16  # keys treated together
 _Words = npt.NDArray[np.uint64]
+_PLAIN = frozenset((str, bytes, int))
 
 
 class Addition(NamedTuple):
@@ -101,11 +102,12 @@ def unchanging(key: Any) -> Any:
 
 
 def _pieces_of_items(keys: Iterable[Any]) -> Iterator[list[Any]]:
-    rest, done = map(unchanging, keys), 0
+    rest, done = iter(keys), 0
     while True:
         piece: list[Any] = []
         try:
-            piece.extend(itertools.islice(rest, _PIECE))
+            for key in itertools.islice(rest, _PIECE):  # each as it comes: an iterator may reuse a buffer
+                piece.append(key if type(key) in _PLAIN else unchanging(key))
         except BaseException as error:
             yield piece  # what came before the failure
             note_added(error, done + len(piece))
