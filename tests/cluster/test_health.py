@@ -313,3 +313,23 @@ def test_requests_that_wait_leave_nothing_behind():
             assert not fleet._waiters
 
     asyncio.run(test())
+
+
+def test_batches_that_stay_wait_for_their_servers():
+    async def test():
+        fleet = AsyncFleet(["a", "b"], probe=print, broken=(OSError,), limit=1, wait=0.05)
+        home, other = fleet.ring.candidates("key")
+        asked = []
+
+        async def operate(server, keys):
+            asked.append(server)
+
+        async with fleet.admit("key"):
+            await fleet.call_many(["key"], operate)
+            with pytest.raises(RingFullError, match=f"server {home} is at its limit .* within 0.05 s"):
+                await fleet.call_many(["key"], operate, stay=True)
+        await fleet.call_many(["key"], operate, stay=True)
+        assert asked == [other, home]
+        await fleet.close()
+
+    asyncio.run(test())

@@ -200,6 +200,25 @@ def test_full_servers_let_reads_jump_and_changes_wait(three):
         assert client.status()["jumps"] == 0
 
 
+def test_deleting_many_waits_for_full_servers_as_deleting_one_does(three):
+    with RingMemcache([each.name for each in three], limit=1, wait=0.05, timeout=20) as client:
+        client.set_many(dict.fromkeys(KEYS[:20], b"old"))
+        with client.ring.lease(KEYS[0]) as home:
+            for delete in (lambda: client.delete(KEYS[0]), lambda: client.delete_many(KEYS[:20])):
+                with pytest.raises(RingFullError, match=f"server {home} is at its limit"):
+                    delete()
+        assert client.get(KEYS[0]) == b"old"  # and the caller knows
+        assert client.delete_many(KEYS[:20]) is True
+        assert client.get_many(KEYS[:20]) == {}
+        client.set(KEYS[0], b"old")
+    with RingMemcache([each.name for each in three], limit=1, wait=20.0, timeout=20) as client:
+        lease = client.ring.lease(KEYS[0])
+        lease.acquire()
+        threading.Timer(0.1, lease.release).start()
+        assert client.delete_many(KEYS[:1]) is True
+        assert client.get(KEYS[0]) is None
+
+
 def test_a_drained_server_gets_nothing_until_undrained(three, client):
     name = three[0].name
     key = next(each for each in KEYS if client.server_for(each) == name)
@@ -254,6 +273,21 @@ def test_servers_come_and_go(three):
         assert all(last[key] == after[key] for key in KEYS if after[key] != names[2])
         client.set("a", b"1")
         assert client.get("a") == b"1"
+
+
+def test_a_refused_server_leaves_nothing_behind(three):
+    names = [each.name for each in three]
+    with RingMemcache(names[:2], timeout=20) as client:
+        pools = dict(client._pools)
+        for name, weight in ((names[2], -5), (names[0], 1.0)):
+            with pytest.raises(ValueError, match=r"weight|already"):
+                client.add_server(name, weight)
+            assert client._pools == pools
+        client.add_server(names[2])
+        client.remove_server(names[2])
+        client.add_server(names[2])
+        client.set_many(dict.fromkeys(KEYS, b"1"))
+        assert len(client.get_many(KEYS)) == len(KEYS)
 
 
 def test_a_server_that_hung_returns_empty_so_that_no_old_value_does(tmp_path):

@@ -108,6 +108,86 @@ def test_a_password_is_no_part_of_a_name(servers):
         assert "secret" not in repr(client.status())
 
 
+def test_a_refused_server_changes_nothing(servers):
+    """A wrong password for a server that is there, and a weight that the ring refuses."""
+    urls = [f"redis://127.0.0.1:{each.port}" for each in servers]
+
+    def refuse(client):
+        clients = dict(client._clients)
+        for url, weight in ((urls[0].replace("//", "//:wrong@"), 1.0), (urls[2], -5)):
+            with pytest.raises(ValueError, match=r"already|weight"):
+                client.add_server(url, weight)
+            assert client._clients == clients
+
+    with ShardedRedis(urls[:2], timeout=20) as client:
+        refuse(client)
+        client.mset(dict.fromkeys(KEYS, "1"))
+        assert client.mget(KEYS) == [b"1"] * len(KEYS)
+        client.add_server(urls[2])
+        client.remove_server(urls[2])
+        with pytest.raises(ValueError, match="weight"):
+            client.add_server(urls[2], -5)
+        client.add_server(urls[2])
+        client.mset(dict.fromkeys(KEYS, "2"))
+        assert client.mget(KEYS) == [b"2"] * len(KEYS)
+
+    async def run():
+        async with AsyncShardedRedis(urls[:2], timeout=20) as client:
+            refuse(client)
+            await client.mset(dict.fromkeys(KEYS, "3"))
+            assert await client.mget(KEYS) == [b"3"] * len(KEYS)
+
+    asyncio.run(run())
+
+
+def test_keys_that_redis_takes_for_one_are_one(names):
+    numbers = range(-20, 20)
+    with ShardedRedis(names, timeout=20) as client:
+        for number in numbers:
+            text = str(number)
+            assert len({client.server_for(each) for each in (number, text, text.encode())}) == 1
+            assert client.set(number, text)
+            assert client.get(text) == client.get(bytearray(text.encode())) == text.encode()
+            assert client.incr(number) == number + 1
+            assert client.expire(text, 100)
+            assert 0 < client.ttl(number) <= 100
+            assert client.exists(number, text, memoryview(text.encode())) == 3
+            assert client.pipeline().get(number).incr(text, 4).delete(number).get(text).execute() == [
+                str(number + 1).encode(), number + 5, 1, None,
+            ]  # fmt: skip
+        client.mset({number: number for number in numbers})
+        assert client.mget(map(str, numbers)) == client.mget(numbers) == [b"%d" % each for each in numbers]
+        assert client.delete(*map(str, numbers)) == len(numbers)
+        assert client.mget([0, "0", b"0"]) == [None] * 3
+
+
+@pytest.mark.parametrize("key", [True, 5.0, None, ("a", "b")])
+def test_other_keys_are_refused_before_anything_is_sent(names, key):
+    with ShardedRedis(names, timeout=20) as client:
+        for call in (
+            lambda: client.get(key), lambda: client.set(key, 1), lambda: client.delete("a", key),
+            lambda: client.exists(key), lambda: client.expire(key, 1), lambda: client.ttl(key),
+            lambda: client.incr(key), lambda: client.mget(["a", key]), lambda: client.mset({"a": 1, key: 1}),
+            lambda: client.pipeline().get(key), lambda: client.server_for(key),
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match=f"must be str, bytes or int, not {type(key).__name__}: pass"):
+                call()
+        assert client.get("a") is None
+
+
+def test_the_asyncio_twin_converts_keys_too(names):
+    async def run():
+        async with AsyncShardedRedis(names, timeout=20) as client:
+            for number in range(20):
+                await client.set(number, "1")
+                assert await client.get(str(number)) == b"1"
+                assert await client.pipeline().get(bytearray(b"%d" % number)).execute() == [b"1"]
+            with pytest.raises(TypeError, match="must be str, bytes or int, not float"):
+                await client.get(5.0)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(("given", "error"), [("a:1", TypeError), ([], ValueError), ([3], TypeError)])
 def test_bad_servers_are_refused(given, error):
     with pytest.raises(error):

@@ -96,7 +96,8 @@ class FleetRules:
         jumps = self.when_full == "jump" and not stay
         which = "every server is" if jumps else f"server {self.ring.node(key)} is"
         return RingFullError(
-            f"{which} at its limit of requests in flight, for {self._wait:g} s now: raise limit or wait"
+            f"{which} at its limit of requests in flight: no place for this one within {self._wait:g} s; "
+            "raise limit or wait"
         )
 
     def _no_server_error(self) -> NoNodesError:
@@ -240,8 +241,11 @@ class FleetRules:
         *,
         again: Callable[[BaseException], bool] = lambda error: True,
         failed: Callable[[list[_K], Exception], object] | None = None,
+        stay: bool = False,
     ) -> Steps[None]:
         """Run `operate(server, keys)` for the keys of each server: in asyncio for all servers at once.
+
+        With `stay` it waits for full servers, as `call` does.
 
         A group that fails for good does not keep the others from their servers. Afterwards
         `failed(keys, error)` is called for each such group; without it the first error is raised.
@@ -255,7 +259,7 @@ class FleetRules:
             except NoNodesError as error:
                 errors.append((pending, error))
                 break
-            parts = [self._call_group(home, group, operate, again, failures) for home, group in groups]
+            parts = [self._call_group(home, group, operate, again, failures, stay) for home, group in groups]
             outcomes = yield self._run_all(parts)
             pending = []
             for (_, group), outcome in zip(groups, outcomes, strict=True):
@@ -274,12 +278,14 @@ class FleetRules:
         operate: Callable[[str, list[_K]], object],
         again: Callable[[BaseException], bool],
         failures: Iterator[int],
+        stay: bool,
     ) -> Steps[bool]:
         """Ask one server for its keys; False if they are still to be asked for."""
-        lease = yield from self._admit(group[0])
+        stay = stay or self.when_full == "wait"
+        lease = yield from self._admit(group[0], stay=stay)
         try:
             node = lease.node or ""
-            if node != home and self.ring.node(group[0]) != home:
+            if node != home and (stay or self.ring.node(group[0]) != home):
                 return False  # the server went down since: each key has a server of its own now
             done, _ = yield from self._attempt(node, lambda name: operate(name, group), again, failures)
         finally:

@@ -25,6 +25,7 @@ simpler, and each such request fails or waits for a timeout.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -272,10 +273,21 @@ class Health:
             server.error = _one_line(error)
             server.probe_at = self._clock() + self._backoff.delay(server.failures, self._rng)
 
-    def add(self, name: str, weight: float = 1.0) -> None:
-        """Add a server to the ring; those that are there keep all keys but its share."""
+    def add(
+        self,
+        name: str,
+        weight: float = 1.0,
+        *,
+        prepared: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
+        """Add a server to the ring; those that are there keep all keys but its share.
+
+        `prepared` is entered before requests can come to the new server; if the ring refuses it, that error
+        passes through. It is not entered if there is a server of this name.
+        """
         with self._lock:
-            self._ring.add_node(name, weight)
+            with contextlib.nullcontext() if prepared is None or name in self._servers else prepared:
+                self._ring.add_node(name, weight)
             self._servers[name] = _Server()
         notify(self._on_change, name, "up")
 

@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._steps import Closing
-from evenbins.cluster.fleet import Fleet, FleetClient, NotSentError, address_list, never_sent
+from evenbins.cluster.fleet import Fleet, FleetClient, NotSentError, address_list, entry, never_sent
 from evenbins.cluster.health import Backoff, ServerDownError, notify
 from evenbins.cluster.libraries import library
 from evenbins.rings import HashRing, NoNodesError
@@ -303,6 +303,7 @@ class RingMemcache(FleetClient, Closing):
         self._fleet.call_many(
             wanted,
             lambda node, group: self._pools[node].use(lambda client: client.delete_many(group, noreply)),
+            stay=True,
         )
         if self._fleet.when_full == "jump":
             self._delete_copies(wanted)
@@ -418,8 +419,8 @@ class RingMemcache(FleetClient, Closing):
     def add_server(self, server: _Address, weight: float = 1.0) -> None:
         """Add a server: it takes its share of keys from all others."""
         name = _name(server)
-        self._pools.setdefault(name, self._pool(server))
-        self._fleet.health.add(name, weight)
+        pool = self._pools.get(name) or self._pool(server)
+        self._fleet.health.add(name, weight, prepared=entry(self._pools, name, pool))
 
     def remove_server(self, server: _Address) -> None:
         """Remove a server for good; requests under way there end as they will."""

@@ -14,6 +14,9 @@ never looks there; `scan_iter` does). That suits caches, sessions, rate limits. 
 use replication: Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves again: no
 old value then.
 
+Keys are str or bytes. Redis has one key for 5, "5" and b"5": an int is converted to its decimal text before
+the ring sees it, as bytearray and memoryview are to bytes.
+
 Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated: on their server until
 it is marked down, then on the next one. `incr`, `set` with nx, xx or get, and pipelines only if nothing was
 sent: otherwise ServerDownError. The second of two deletions finds less: after a repeat, what `delete` counts
@@ -30,14 +33,23 @@ from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from evenbins.cluster._steps import AsyncClosing, Closing, Steps, awaitable, blocking, run, run_async
-from evenbins.cluster.fleet import AsyncFleet, Fleet, FleetClient, NotSentError, address_list, never_sent
+from evenbins.cluster.fleet import (
+    AsyncFleet,
+    Fleet,
+    FleetClient,
+    NotSentError,
+    address_list,
+    entry,
+    never_sent,
+)
 from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
 
 __all__ = ["AsyncPipeline", "AsyncShardedRedis", "Pipeline", "ShardedRedis"]
 
-_Key = str | bytes
+_Key = str | bytes | bytearray | memoryview | int
+_StoredKey = str | bytes
 _MANY_CONNECTIONS = 2**20  # the ring's limit holds, not the pool's
 
 
@@ -94,10 +106,11 @@ class _Sharded(FleetClient):
             "max_connections": _MANY_CONNECTIONS, "retry": never, "socket_timeout": timeout,
             "socket_connect_timeout": connect_timeout, **client_options,
         }  # fmt: skip
-        self._clients: dict[str, Any] = {}
+        clients = [self._client_for(each) for each in addresses]
+        self._clients: dict[str, Any] = dict(clients)
         self._flush_returning = flush_returning
         self._fleet = self._make_fleet(
-            [self._connect_to(each) for each in addresses], probe=lambda name: self._run(self._probe(name)),
+            [name for name, _ in clients], probe=lambda name: self._run(self._probe(name)),
             broken=self._broken, on_change=on_change, epsilon=epsilon, limit=limit, weights=weights,
             seed=seed, when_full="wait", wait=wait, failures=failures, backoff=backoff,
         )  # fmt: skip
@@ -105,14 +118,17 @@ class _Sharded(FleetClient):
     def _make_client(self, url: str) -> Any:
         return library(self._library, "redis").Redis.from_url(url, **self._options)
 
-    def _connect_to(self, server: object) -> str:
-        """Make the client of a server, and return the server's name."""
+    def _client_for(self, server: object) -> tuple[str, Any]:
+        """Return a server's name, and a new client for it, which has no connection yet."""
         if not isinstance(server, str):
             raise TypeError(f"a server must be 'host:port' or a URL, not {server!r}")
         url = server if "://" in server else "redis://" + server
         name = _without_password(url) if "://" in server else server
-        self._clients[name] = self._make_client(url)
-        return name
+        return name, self._make_client(url)
+
+    def server_for(self, key: _Key) -> str:
+        """Return the server that a key belongs to now."""
+        return super().server_for(_stored_key(key))
 
     def client(self, server: str) -> Any:
         """Return the redis-py client of one server, for commands that this class lacks."""
@@ -120,7 +136,8 @@ class _Sharded(FleetClient):
 
     def add_server(self, server: str, weight: float = 1.0) -> None:
         """Add a server: it takes its share of keys from all others, whose values stay behind."""
-        self._fleet.health.add(self._connect_to(server), weight)
+        name, client = self._client_for(server)
+        self._fleet.health.add(name, weight, prepared=entry(self._clients, name, client))
 
     def remove_server(self, server: str) -> None:
         """Remove a server for good."""
@@ -153,7 +170,7 @@ class _Sharded(FleetClient):
 
     def _get(self, key: _Key) -> Steps[Any]:
         """Return a value; None if the key does not exist."""
-        return (yield from self._ask(key, lambda client: client.get(key)))
+        return (yield from self._ask(key, lambda client, stored: client.get(stored)))
 
     def _set(
         self,
@@ -169,7 +186,9 @@ class _Sharded(FleetClient):
         """Store a value; arguments and answers are those of redis-py."""
         options = {"ex": ex, "px": px, "nx": nx, "xx": xx, "keepttl": keepttl, "get": get}
         once = nx or xx or get
-        return (yield from self._ask(key, lambda client: client.set(key, value, **options), once=once))
+        return (
+            yield from self._ask(key, lambda client, stored: client.set(stored, value, **options), once=once)
+        )
 
     def _delete(self, *keys: _Key) -> Steps[int]:
         """Delete keys; return how many existed."""
@@ -183,27 +202,29 @@ class _Sharded(FleetClient):
 
     def _expire(self, key: _Key, time: int) -> Steps[bool]:
         """Let a key expire after `time` seconds; return whether it exists."""
-        return bool((yield from self._ask(key, lambda client: client.expire(key, time))))
+        return bool((yield from self._ask(key, lambda client, stored: client.expire(stored, time))))
 
     def _ttl(self, key: _Key) -> Steps[int]:
         """Return the seconds that a key has left; -1: no expiry; -2: no key."""
-        return int((yield from self._ask(key, lambda client: client.ttl(key))))
+        return int((yield from self._ask(key, lambda client, stored: client.ttl(stored))))
 
     def _incr(self, key: _Key, amount: int = 1) -> Steps[int]:
         """Add to a counter; return the sum."""
-        return int((yield from self._ask(key, lambda client: client.incrby(key, amount), once=True)))
+        total = yield from self._ask(key, lambda client, stored: client.incrby(stored, amount), once=True)
+        return int(total)
 
     def _mget(self, keys: Iterable[_Key]) -> Steps[list[Any]]:
         """Return the values of keys, in their order: one request to each server concerned."""
-        wanted = list(keys)
+        wanted = [_stored_key(key) for key in keys]
         answers = yield from self._ask_all(dict.fromkeys(wanted), lambda client, group: client.mget(group))
         values = {key: value for group, found in answers for key, value in zip(group, found, strict=True)}
         return [values[key] for key in wanted]
 
     def _mset(self, mapping: Mapping[_Key, Any]) -> Steps[bool]:
         """Store many values: atomic on each server, not over all of them."""
+        stored = {_stored_key(key): value for key, value in mapping.items()}
         yield from self._ask_all(
-            list(mapping), lambda client, group: client.mset({key: mapping[key] for key in group})
+            stored, lambda client, group: client.mset({key: stored[key] for key in group})
         )
         return True
 
@@ -221,29 +242,31 @@ class _Sharded(FleetClient):
             answer.add_note(f"server {node}: {way_out(answer)}")
         return answer
 
-    def _ask(self, key: _Key, operate: Callable[[Any], Any], *, once: bool = False) -> Steps[Any]:
+    def _ask(self, key: _Key, operate: Callable[[Any, _StoredKey], Any], *, once: bool = False) -> Steps[Any]:
         """Send a request that may be repeated; `once`: only if the server has not seen it."""
+        stored = _stored_key(key)
 
         def ask(node: str) -> Steps[Any]:
             if once:
                 yield from self._connect(node)
             with self._at(node) as client:
-                return (yield operate(client))
+                return (yield operate(client, stored))
 
         options = {"again": never_sent} if once else {}
-        return (yield self._fleet.call(key, lambda node: self._run(ask(node)), **options))
+        return (yield self._fleet.call(stored, lambda node: self._run(ask(node)), **options))
 
     def _ask_all(
-        self, keys: Iterable[_Key], operate: Callable[[Any, list[_Key]], Any]
-    ) -> Steps[list[tuple[list[_Key], Any]]]:
+        self, keys: Iterable[_Key], operate: Callable[[Any, list[_StoredKey]], Any]
+    ) -> Steps[list[tuple[list[_StoredKey], Any]]]:
         """Send one request to each server concerned; return the keys of each and its answer."""
-        answers: list[tuple[list[_Key], Any]] = []
+        answers: list[tuple[list[_StoredKey], Any]] = []
+        stored = [_stored_key(key) for key in keys]
 
-        def ask(node: str, group: list[_Key]) -> Steps[None]:
+        def ask(node: str, group: list[_StoredKey]) -> Steps[None]:
             with self._at(node) as client:
                 answers.append((group, (yield operate(client, group))))
 
-        yield self._fleet.call_many(keys, lambda node, group: self._run(ask(node, group)))
+        yield self._fleet.call_many(stored, lambda node, group: self._run(ask(node, group)))
         return answers
 
     def _connect(self, node: str) -> Steps[None]:
@@ -379,11 +402,11 @@ class _Commands:
 
     def __init__(self, client: _Sharded) -> None:
         self._client = client
-        self._queued: list[tuple[str, _Key, tuple[Any, ...], dict[str, Any]]] = []
+        self._queued: list[tuple[str, _StoredKey, tuple[Any, ...], dict[str, Any]]] = []
 
     def command(self, name: str, key: _Key, *arguments: Any, **options: Any) -> Self:
         """Queue any method of redis-py whose first argument is the key."""
-        self._queued.append((name, key, arguments, options))
+        self._queued.append((name, _stored_key(key), arguments, options))
         return self
 
     def get(self, key: _Key) -> Self:
@@ -413,8 +436,8 @@ class _Commands:
     def __len__(self) -> int:
         return len(self._queued)
 
-    def _by_key(self) -> dict[_Key, list[int]]:
-        numbers: dict[_Key, list[int]] = {}
+    def _by_key(self) -> dict[_StoredKey, list[int]]:
+        numbers: dict[_StoredKey, list[int]] = {}
         for number, (_, key, _, _) in enumerate(self._queued):
             numbers.setdefault(key, []).append(number)
         return numbers
@@ -437,7 +460,7 @@ class _Commands:
         client, queued, numbers = self._client, self._queued, self._by_key()
         answers: list[Any] = [None] * len(queued)
 
-        def send(node: str, keys: list[_Key]) -> Steps[None]:
+        def send(node: str, keys: list[_StoredKey]) -> Steps[None]:
             yield from client._connect(node)
             mine = sorted(number for key in keys for number in numbers[key])
             pipe = client._clients[node].pipeline(transaction=False)
@@ -447,7 +470,7 @@ class _Commands:
             for number, answer in zip(mine, (yield pipe.execute(raise_on_error=False)), strict=True):
                 answers[number] = client._note_server(node, answer)
 
-        def failed(keys: list[_Key], error: Exception) -> None:
+        def failed(keys: list[_StoredKey], error: Exception) -> None:
             for key in keys:
                 for number in numbers[key]:
                     answers[number] = error
@@ -477,6 +500,17 @@ class AsyncPipeline(_Commands):
     """Commands of `AsyncShardedRedis.pipeline`."""
 
     execute = awaitable(_Commands._execute)
+
+
+def _stored_key(key: object) -> _StoredKey:
+    """Return a key as the server stores it, so that 5 and "5" lie on one server."""
+    if isinstance(key, str | bytes):
+        return key
+    if isinstance(key, bytearray | memoryview):
+        return bytes(key)
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key))
+    raise TypeError(f"a key must be str, bytes or int, not {type(key).__name__}: pass str(key) or bytes")
 
 
 def _without_password(url: str) -> str:
