@@ -32,7 +32,7 @@ __all__ = ["Case", "Injector", "built_library", "injected"]
 
 TESTS = Path(__file__).parent
 # The first allocations fail one by one, later ones in steps that grow with n; one by one in the long form.
-EVERY = 10**9 if os.environ.get("EVENBINS_EVERY_ALLOCATION") else 10
+EVERY = 10**9 if os.environ.get("EVENBINS_EVERY_ALLOCATION") else 6
 STEP = 1  # steps of (n - EVERY) / STEP
 FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where a sync takes no time
 

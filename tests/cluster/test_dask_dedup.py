@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,9 +40,15 @@ def client() -> Iterator[distributed.Client]:
         yield found
 
 
+def _keys_and_partitions() -> Iterator[Any]:
+    """Every key with every number of partitions; in a short run each once at least."""
+    keys: list[Any] = ["url", ["url"], ["url", "group"], ("group",)]
+    for (i, key), (j, partitions) in itertools.product(enumerate(keys), enumerate((1, 23, 2))):
+        yield pytest.param(key, partitions, marks=[] if i % 3 == j else [pytest.mark.long])
+
+
 @both_modes
-@pytest.mark.parametrize("partitions", [1, 2, 23])
-@pytest.mark.parametrize("key", ["url", ["url"], ["url", "group"], ("group",)])
+@pytest.mark.parametrize(("key", "partitions"), list(_keys_and_partitions()))
 def test_a_dataframe_keeps_what_pandas_keeps(exact: bool, partitions: int, key: Any) -> None:
     frame = dask.dataframe.from_pandas(FRAME, npartitions=partitions)
     result = dedup(frame, key=key, exact=exact)

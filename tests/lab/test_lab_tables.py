@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -158,9 +160,17 @@ def final_state(told: dict[str, Any]) -> tuple[dict[int, int], list[int]]:
     return slots, waiting
 
 
-@pytest.mark.parametrize("deletions", [False, True])
-@pytest.mark.parametrize("slots", [1, 2, 8])
-@pytest.mark.parametrize("scheme", SCHEMES)
+def _stories() -> Iterator[Any]:
+    """Every scheme, bucket and turn; in a short run every two of them together."""
+    for (i, scheme), (j, slots), deletions in itertools.product(
+        enumerate(SCHEMES), enumerate((1, 2, 8)), (False, True)
+    ):
+        yield pytest.param(
+            scheme, slots, deletions, marks=[pytest.mark.long] if (i + j + deletions) % 2 else []
+        )
+
+
+@pytest.mark.parametrize(("scheme", "slots", "deletions"), list(_stories()))
 def test_a_story_ends_in_the_state_of_the_real_table(scheme: str, slots: int, deletions: bool) -> None:
     given = TELL | {"scheme": scheme, "slots": slots, "deletions": deletions, "keys": 60, "turns": 50}
     told = small_table(**given | {"space": 0.9})

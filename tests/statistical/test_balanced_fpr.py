@@ -19,6 +19,7 @@ level, digests of 32 bits, and one per cent more keys than the filter was told o
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +44,6 @@ TOLERANCE = {
 }  # fmt: skip
 POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
 each_policy = pytest.mark.parametrize("policy", POLICIES)
-each_block = pytest.mark.parametrize("block_bits", [256, 512])
 
 Keys = npt.NDArray[np.uint64]
 
@@ -124,7 +124,7 @@ def names(found: Measured, **changes: Any) -> set[str]:
 @each_policy
 @pytest.mark.parametrize(
     ("block_bits", "bits_per_key"),
-    [(256, 8), (512, 8), pytest.param(256, 16, marks=pytest.mark.long), (512, 16)],
+    [(256, 8), *(pytest.param(*each, marks=pytest.mark.long) for each in ((512, 8), (256, 16))), (512, 16)],
 )
 def test_the_best_plan_of_each_policy_is_kept(policy: str, block_bits: int, bits_per_key: int) -> None:
     """20 filters of 300,000 keys, 2,000,000 absent keys in all.
@@ -172,9 +172,15 @@ def crowded(policy: str, block_bits: int, **arguments: Any) -> FilterPlan:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("policy", POLICIES[:3])
-@each_block
-@pytest.mark.parametrize("coin", [0.0, 0.5, 1.0])
+def _crowds() -> Iterator[Any]:
+    """Every policy with a list, block size and coin; in a short run every two of them together."""
+    for (i, policy), (j, bits), (k, coin) in itertools.product(
+        enumerate(POLICIES[:3]), enumerate((256, 512)), enumerate((0.0, 0.5, 1.0))
+    ):
+        yield pytest.param(policy, bits, coin, marks=[pytest.mark.long] if (i + j + k) % 2 else [])
+
+
+@pytest.mark.parametrize(("policy", "block_bits", "coin"), list(_crowds()))
 def test_the_overflow_is_the_predicted_one(policy: str, block_bits: int, coin: float) -> None:
     """20 filters of 300,000 keys of which 2 … 10 % go on the list: within 0.5 %, the mean known to 1.5 %."""
     found = measure(crowded(policy, block_bits, coin=coin), absent=20_000)
@@ -216,8 +222,15 @@ def test_keys_are_counted_or_estimated_as_closely_as_said(policy: str) -> None:
         assert values.std(ddof=1) / keys < 0.003
 
 
-@each_policy
-@pytest.mark.parametrize("keys", ["sequential", "negative", "texts", "strided"])
+def _rows() -> Iterator[Any]:
+    """Every policy and row of keys; in a short run two rows with each policy."""
+    for (i, policy), (j, keys) in itertools.product(
+        enumerate(POLICIES), enumerate(("sequential", "negative", "texts", "strided"))
+    ):
+        yield pytest.param(policy, keys, marks=[pytest.mark.long] if (i + j) % 2 else [])
+
+
+@pytest.mark.parametrize(("policy", "keys"), list(_rows()))
 def test_keys_in_a_row_behave_like_random_ones(policy: str, keys: str) -> None:
     """4 filters of 200,000 keys each, 500,000 others queried; the rate from the answers and from the bits."""
     n, absent = 200_000, 500_000

@@ -1359,6 +1359,14 @@ HELD: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def _few_objects() -> None:
+    """Let `gc.collect` leave out what is there: a process that ran many tests has millions of objects."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("_few_objects")
 @pytest.mark.parametrize("make", HELD.values(), ids=HELD.keys())
 def test_nothing_is_kept_after_a_call_however_it_ended(make: Callable[[], Any]) -> None:
     """Neither the filter nor the keys, nor what is inside an Arrow column."""

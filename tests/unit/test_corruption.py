@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import size
 
 from evenbins import FormatError, structure
 from reference.xxh3 import xxh3_64
@@ -115,7 +116,10 @@ def test_bytes_behind_the_end_of_every_kind_are_refused(path: Path) -> None:
 
 @each_class
 def test_files_are_refused_as_bytes_are(path: Path, tmp_path: Path) -> None:
-    """By `load` and by `open(verify=True)`: a flipped bit of every third byte, and every seventh prefix."""
+    """By `load` and by `open(verify=True)`: a flipped bit of every seventh byte, and every 17th prefix.
+
+    In a long run of every third byte, and every seventh prefix.
+    """
     place = tmp_path / "damaged"
     data = path.read_bytes()
 
@@ -130,8 +134,8 @@ def test_files_are_refused_as_bytes_are(path: Path, tmp_path: Path) -> None:
                 class_of(path).load(place)
             class_of(path).open(place, verify=True)
 
-        assert accepted(itertools.islice(one_bit_of_each_byte(data), 0, None, 3), read) == []
-        assert accepted(prefixes(data, 7), read) == []
+        assert accepted(itertools.islice(one_bit_of_each_byte(data), 0, None, size(7, 3)), read) == []
+        assert accepted(prefixes(data, size(17, 7)), read) == []
 
 
 # --- right checksums over wrong fields --------------------------------------------------------------------

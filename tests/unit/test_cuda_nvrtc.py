@@ -64,8 +64,17 @@ def compile_for(library: Any, architecture: str, text: str, names: list[str]) ->
     library.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_kernels_compile(architecture: str) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "every"),
+    [
+        ("sm_80", False),
+        ("sm_90", False),
+        ("sm_100", False),
+        pytest.param("sm_90", True, marks=pytest.mark.long),  # the time of a compiler is long
+    ],
+)
+def test_kernels_compile(architecture: str, every: bool) -> None:
+    """Of each text a few kernels; in a long run every kernel, for one architecture."""
     library = nvrtc()
     few = (
         "make_key_hash",
@@ -77,8 +86,8 @@ def test_kernels_compile(architecture: str) -> None:
     )
     for text in TEXTS:
         names = [name for name in NAMES if home_of(name) == text]
-        if architecture != "sm_90":  # one of each sort: the time of a compiler is long
-            names = [name for name in names if name.startswith(few)]
+        if not every:
+            names = [name for name in names if name.startswith(few)] or names[:1]
         elif text == "blocked.cuh":
             names = [name for name in names if "Strings" not in name or "contains" in name]
         if names:

@@ -18,7 +18,7 @@ from evenbins.design.best import WINNERS, best_plan
 from evenbins.design.cost import COSTS, KEY_NS, READS, STEPS, cost_order, lookup_ns
 from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 
-RATES = (0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)[:: size(2, 1)]
+RATES = (0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)[:: size(4, 1)]
 SIZES = (1_000_000, 10_000_000, 1_000_000_000)
 
 

@@ -112,7 +112,7 @@ SHELL = (
 # What a study is given so that it takes seconds: arguments, or numbers in place of its constants. None: only
 # its options are read, for the reason beside it.
 SMALL_TOOLS: dict[str, str | dict[str, object] | None] = {
-    "tools/architecture.py": None,  # tests/unit/test_architecture.py takes its figures
+    "tools/architecture.py": {"measures": list},  # tests/unit/test_architecture.py takes its figures
     "tools/bench_dask.py": None,  # starts two clusters; tests/cluster/test_dask.py builds on Dask
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
     "tools/check_odr.py": None,  # compiles everything

@@ -91,7 +91,16 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+# In a short run one for each structure, and among them each way to the keys: an array, a list, a generator.
+SHORT = {
+    "add_many", "contains_many of a list", "a growing filter, generator", "a sharded filter", "a sketch",
+    "get_many", "a callback", "a ring",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SHORT else [pytest.mark.long]) for name in CALLS]
+)
 def test_a_daemon_thread_in_a_bulk_call_does_not_break_the_exit(name: str) -> None:
     made, *calls = CALLS[name]
     code = textwrap.dedent(SETUP) + f"{made}\ncollide({', '.join(calls)})\n"

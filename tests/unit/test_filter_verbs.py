@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
@@ -75,8 +76,14 @@ SOURCES: dict[str, Callable[[], tuple[object, int]]] = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-@pytest.mark.parametrize("cls", PLAIN)
+def _classes_and_sources() -> Iterator[Any]:
+    """Every class with every source; in a short run with every second one, in turn."""
+    for (i, cls), (j, name) in itertools.product(enumerate(PLAIN), enumerate(SOURCES)):
+        marks = [pytest.mark.long] if (i + j) % 2 else []
+        yield pytest.param(cls, SOURCES[name], id=f"{cls.__name__}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("cls", "source"), list(_classes_and_sources()))
 def test_from_keys_plans_for_the_different_keys(cls: Any, source: Callable[[], Any]) -> None:
     """At least as many as there are (three standard errors: these sources are fixed), hardly more."""
     keys, distinct = source()

@@ -20,6 +20,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.stats import poisson
 from scipy.stats import t as student
+from sizes import size
 
 from evenbins.study.theory import tables
 from evenbins.theory import fluid, fluid_noise, fluid_steady, optimise
@@ -210,8 +211,10 @@ def simulate(
 
 @EACH
 def test_simulations_agree(scheme: str, slots: int) -> None:
-    """400 trials of 1000 keys, levels of 0.9 times the usual size: overflow, its variance, moves."""
-    keys, trials = 1000, 400
+    """200 trials of 1000 keys, 400 in a long run, levels of 0.9 times the usual size: overflow, its variance,
+    moves.
+    """
+    keys, trials = 1000, size(200, 400)
     shares = tuple(0.9 * share for share in TABLES[scheme, slots])
     overflow, moves, real = simulate(scheme, shares, slots, keys, trials, seed=5)
     found = fluid.solve(scheme, real, slots)

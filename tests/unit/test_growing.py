@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from sizes import size
 
 import evenbins
 from evenbins import (
@@ -102,9 +103,9 @@ def test_the_rate_is_kept_at_every_stage(policy: str, fpr: float) -> None:
     rng = np.random.default_rng(3)
     keys = rng.integers(0, 2**63, max(sizes))
     done, stages = 0, []
-    for size in sizes:
-        f.add_many(keys[done:size])
-        done = size
+    for end in sizes:
+        f.add_many(keys[done:end])
+        done = end
         assert f.stats().fpr <= fpr
         stages.append(f.stages)
     assert f.plan.fpr <= fpr
@@ -761,7 +762,7 @@ def test_writers_at_the_same_time_lose_nothing(policy: str) -> None:
             f.add(key)
 
     def merge() -> None:
-        for _ in range(20):
+        for _ in range(size(8, 20)):
             assert operator.ior(f, other) is f
 
     together(bulk, bulk, single, merge)
@@ -771,12 +772,12 @@ def test_writers_at_the_same_time_lose_nothing(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["fill", "multilevel", "blocked"])
 def test_it_can_be_asked_saved_and_copied_while_it_grows(policy: str, tmp_path: Path) -> None:
-    f = filled(policy)
+    f, keys = filled(policy), size(16_000, 40_000)
     done = threading.Event()
 
     def add() -> None:
         try:
-            for start in range(0, 40_000, 400):
+            for start in range(0, keys, 400):
                 f.add_many(np.arange(start, start + 400))
         finally:
             done.set()
@@ -802,7 +803,7 @@ def test_it_can_be_asked_saved_and_copied_while_it_grows(policy: str, tmp_path: 
             assert f != small(policy)
 
     together(add, ask, store)
-    assert f.contains_many(np.arange(40_000)).all()
+    assert f.contains_many(np.arange(keys)).all()
 
 
 def test_clear_while_others_ask_and_add_raises_nothing() -> None:

@@ -319,7 +319,7 @@ def test_many_kills(folder: Path) -> None:
         t.insert_many(range(10_000), 0)
     expected = dict.fromkeys(range(10_000), 0)
     rng = random.Random(11)
-    for number in range(size(30, 100)):
+    for number in range(size(15, 100)):
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:

@@ -129,5 +129,5 @@ def test_some_kills_of_every_kind_of_file(tmp_path: Path) -> None:
 
 
 def test_some_kills_of_writes(tmp_path: Path) -> None:
-    found = kill_writes.kill_table_writes(tmp_path, 10, random.Random(4))
-    assert found["kills"] == 10
+    found = kill_writes.kill_table_writes(tmp_path, size(5, 10), random.Random(4))
+    assert found["kills"] == size(5, 10)

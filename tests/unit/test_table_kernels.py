@@ -5,7 +5,9 @@ The fixture `kernel` puts each kernel of this machine in force; a table keeps th
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -57,9 +59,16 @@ def twin_and_batches(core: tuple[int, ...], key_dtype: str) -> tuple[ReferenceMu
     return twin, batches
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("slots", [1, 2, 4, 8])
-@pytest.mark.parametrize("key_dtype", ["int64", "uint64", "digest"])
+def _tables() -> Iterator[Any]:
+    """Every scheme, slots and type of keys; in a short run every two of them together."""
+    for (i, scheme), (j, slots), (k, key_dtype) in itertools.product(
+        enumerate(SCHEMES), enumerate((1, 2, 4, 8)), enumerate(("int64", "uint64", "digest"))
+    ):
+        marks = [] if (i + j + k) % 2 else [pytest.mark.long]  # the sets of test_exact_sets.py are the others
+        yield pytest.param(scheme, slots, key_dtype, marks=marks)
+
+
+@pytest.mark.parametrize(("scheme", "slots", "key_dtype"), list(_tables()))
 def test_every_kernel_leaves_the_bytes_of_the_twin(
     kernel: str, scheme: str, slots: int, key_dtype: str
 ) -> None:

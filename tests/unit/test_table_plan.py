@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,9 +52,14 @@ def test_deletions_ask_for_more() -> None:
     assert not plan_of_table_core(with_.core, keys=with_.keys).deletions
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("slots", [1, 2, 4, 8])
-@pytest.mark.parametrize("deletions", [False, True])
+def _tables() -> Iterator[Any]:
+    """Every scheme and bucket, with deletions and without; the plans that take longest in long runs."""
+    for scheme, slots, deletions in itertools.product(SCHEMES, (1, 2, 4, 8), (False, True)):
+        long = scheme.endswith("second-chance") and slots == 8 and not deletions
+        yield pytest.param(scheme, slots, deletions, marks=[pytest.mark.long] if long else [])
+
+
+@pytest.mark.parametrize(("scheme", "slots", "deletions"), list(_tables()))
 def test_every_scheme_and_bucket_can_be_planned(scheme: str, slots: int, deletions: bool) -> None:
     """Where a scheme has no equations nothing is predicted, but there are sizes and a list."""
     plan = plan_multilevel(10_000, scheme=scheme, slots=slots, space=1.6, deletions=deletions)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -118,8 +120,15 @@ def check(plan: FilterPlan) -> None:
         assert mean < 1e-3 or plan.overflow == 0
 
 
-@pytest.mark.parametrize("capacity", [1, 10, 3000, 10**12])
-@pytest.mark.parametrize("policy", [*POLICIES, None])
+def _capacities() -> Iterator[Any]:
+    """Every policy with every number of keys; in a short run two numbers with each policy."""
+    for (i, policy), (j, capacity) in itertools.product(
+        enumerate([*POLICIES, None]), enumerate((1, 10, 3000, 10**12))
+    ):
+        yield pytest.param(capacity, policy, marks=[pytest.mark.long] if (i + j) % 2 else [])
+
+
+@pytest.mark.parametrize(("capacity", "policy"), list(_capacities()))
 def test_any_number_of_keys(capacity: int, policy: str | None) -> None:
     plan = plan_balanced(capacity, policy=policy, fpr=1e-3)
     check(plan)

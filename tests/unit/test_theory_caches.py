@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import KINDS
+from sizes import ROUNDS
 
 import evenbins
 from evenbins import design, filters, rings, sketches, tables, theory
@@ -39,12 +40,14 @@ from evenbins.theory.caching import cached, frozen
 
 THREADS = 16
 
+RATE = 1e-4 if ROUNDS > 1 else 1e-2  # plans of lower rates take longer
+
 PLANNERS: dict[str, Callable[[], Any]] = {
     "plan_standard": lambda: plan_standard(30_000, fpr=1e-4),
     "plan_standard, double": lambda: plan_scheme("double", 30_000, bits_per_key=12),
     "plan_blocked": lambda: plan_blocked(30_000, fpr=1e-4),
     **{
-        f"plan_balanced {policy}": lambda policy=policy: plan_balanced(30_000, policy=policy, fpr=1e-4)
+        f"plan_balanced {policy}": lambda policy=policy: plan_balanced(30_000, policy=policy, fpr=RATE)
         for policy in ("single", "sequential", "multilevel", "fill", "two-choice")
     },
     "plan_balanced two-choice, few bits": lambda: plan_balanced(20_000, policy="two-choice", bits_per_key=11),

@@ -8,7 +8,9 @@ fixed. Intervals are six standard errors wide to each side: 1e-9 for normal erro
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from sizes import size
 
 from evenbins.study.theory import asymptotic
 from evenbins.theory import block, fpr, levels
@@ -320,12 +323,18 @@ def test_key_by_key_as_simulated(core: tuple[int, ...], keys: int) -> None:
     assert found.fill == pytest.approx(seen.fill, rel=0.004)
 
 
-@pytest.mark.parametrize("spill", [0, 1])
-@pytest.mark.parametrize("limit", [0, 300])
-@pytest.mark.parametrize(
-    ("policy", "shape"),
-    [("multilevel", (1_300, 13, 160, 13, 40, 12)), ("sequential", (1_450, 14))],
-)
+def _spilling() -> Iterator[Any]:
+    """Every shape, list and way to spill; in a short run every two of them together."""
+    shapes = [("multilevel", (1_300, 13, 160, 13, 40, 12)), ("sequential", (1_450, 14))]
+    for (i, (policy, shape)), (j, limit), spill in itertools.product(
+        enumerate(shapes), enumerate((0, 300)), (0, 1)
+    ):
+        yield pytest.param(
+            policy, shape, spill, limit, marks=[pytest.mark.long] if (i + j + spill) % 2 else []
+        )
+
+
+@pytest.mark.parametrize(("policy", "shape", "spill", "limit"), list(_spilling()))
 def test_spilling_as_simulated(policy: str, shape: tuple[int, ...], spill: int, limit: int) -> None:
     """20,000 keys in 1,500 blocks of 256 bits, too few: without a list, and with one that overruns."""
     core = core_of(policy, 256, 10, *shape, choices=3, limit=limit, spill=spill)
@@ -420,10 +429,11 @@ def test_one_level_that_is_never_full_is_a_blocked_filter() -> None:
 
 
 def test_a_thousand_keys_are_predicted_too() -> None:
-    """Few blocks: 300 filters of 1,000 keys in 36 blocks, one mean."""
+    """Few blocks: 100 filters of 1,000 keys in 36 blocks, 300 in a long run, one mean."""
+    filters = size(100, 300)
     core = core_of("fill", 512, 10, 30, 262, 6, 513)
-    rates = [tables(core, 1_000, seed).fpr for seed in range(300)]
-    error = float(np.std(rates)) / math.sqrt(300)
+    rates = [tables(core, 1_000, seed).fpr for seed in range(filters)]
+    error = float(np.std(rates)) / math.sqrt(filters)
     assert predict(core, 1_000).fpr == pytest.approx(float(np.mean(rates)), abs=SIGMAS * error)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from kinds import FIRST_OF_CLASS, KINDS, VARIANTS, Kind
+from sizes import size
 from together import together
 
 from evenbins import BlockedBloomFilter, BloomFilter, digest_many
@@ -74,10 +75,14 @@ def test_any_number_of_threads_leaves_the_same_bytes_and_answers(kind: Kind) -> 
         assert answers[: len(NUMBERS[::3])].all()
 
 
-@pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize(
-    "n", [0, 1, 1023, 1024, 1025, 2047, 2048, 2049, 14_335, 14_336, 65_535, 65_537, 131_073]
-)
+def _threads_and_numbers() -> Iterator[Any]:
+    """Every number of threads with every number of keys; in a short run every second of these pairs."""
+    numbers = (0, 1, 1023, 1024, 1025, 2047, 2048, 2049, 14_335, 14_336, 65_535, 65_537, 131_073)
+    for (i, n), (j, threads) in itertools.product(enumerate(numbers), enumerate(THREADS)):
+        yield pytest.param(threads, n, marks=[pytest.mark.long] if (i + j) % 2 else [])
+
+
+@pytest.mark.parametrize(("threads", "n"), list(_threads_and_numbers()))
 def test_any_number_of_keys(threads: int, n: int, class_kind: Kind) -> None:
     keys, capacity = NUMBERS[:n], roomy(class_kind, n)
     f = class_kind(capacity)
@@ -141,7 +146,7 @@ def test_threads_read_every_source_alike(make: Callable[[], Any], class_kind: Ki
     half = class_kind(20_000)
     half.add_many(digest_many(make(), half.seed).ravel()[::2], digests=True)
     answers = half.contains_many(make())
-    for threads in THREADS:
+    for threads in THREADS[:: size(2, 1)]:
         f = class_kind(20_000)
         f.add_many(make(), threads=threads)
         assert f == expected
@@ -285,8 +290,8 @@ WRITERS: dict[str, list[Callable[[Any, np.ndarray[Any, Any]], Callable[[], None]
 @pytest.mark.usefixtures("eager_switching")
 @pytest.mark.parametrize("writers", WRITERS.values(), ids=WRITERS.keys())
 def test_writers_at_the_same_time_lose_nothing(kind: Kind, writers: list[Any]) -> None:
-    """Small filters, so that all touch the same words; five rounds of 4,000 keys a writer."""
-    for number in range(5):
+    """Small filters, so that all touch the same words; rounds of 4,000 keys a writer."""
+    for number in range(size(3, 5)):
         keys = NUMBERS[20_000 * number : 20_000 * number + 4000 * len(writers)]
         f = kind(2000)
         parts = np.array_split(keys, len(writers))
@@ -297,8 +302,8 @@ def test_writers_at_the_same_time_lose_nothing(kind: Kind, writers: list[Any]) -
 @each_class_that_merges
 @pytest.mark.usefixtures("eager_switching")
 def test_single_adds_lose_nothing_while_others_merge_and_read(class_kind: Kind) -> None:
-    """Two adders, a merger and a reader on one filter of one hash; fifty rounds, for the races are rare."""
-    for _ in range(50):
+    """Two adders, a merger and a reader on one filter of one hash; the races are rare: many rounds."""
+    for _ in range(size(20, 50)):
         f, other = (class_kind.planned(20_000, bits_per_key=8, hashes=1) for _ in range(2))
         other.add_many(["x", "y", "z"])
 

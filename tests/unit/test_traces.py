@@ -231,7 +231,7 @@ def test_a_trace_that_is_none_is_refused(times: Any, keys: Any, error: type[Exce
 # --- what is drawn ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize("name", [pytest.param("aol", marks=pytest.mark.long), "indiana"])
 def test_the_papers_counts_are_exact(name: str) -> None:
     trace = synthetic_trace(**SYNTHETIC[name], seed=1)
     requests, urls = {"aol": (3_826_181, 607_782), "indiana": (1_000_000, 26_062)}[name]

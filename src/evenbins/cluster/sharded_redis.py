@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from evenbins.cluster._steps import AsyncClosing, Closing, Steps, awaitable, blocking, run, run_async
@@ -45,11 +45,10 @@ from evenbins.cluster.fleet import (
 from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
+from evenbins.cluster.redis_pipeline import AsyncPipeline, Pipeline, RedisKey, StoredKey, stored_key
 
 __all__ = ["AsyncPipeline", "AsyncShardedRedis", "Pipeline", "ShardedRedis"]
 
-_Key = str | bytes | bytearray | memoryview | int
-_StoredKey = str | bytes
 _MANY_CONNECTIONS = 2**20  # the ring's limit holds, not the pool's
 
 
@@ -126,9 +125,9 @@ class _Sharded(FleetClient):
         name = _without_password(url) if "://" in server else server
         return name, self._make_client(url)
 
-    def server_for(self, key: _Key) -> str:
+    def server_for(self, key: RedisKey) -> str:
         """Return the server that a key belongs to now."""
-        return super().server_for(_stored_key(key))
+        return super().server_for(stored_key(key))
 
     def client(self, server: str) -> Any:
         """Return the redis-py client of one server, for commands that this class lacks."""
@@ -168,13 +167,13 @@ class _Sharded(FleetClient):
         if self._flush_returning:
             yield client.flushdb()
 
-    def _get(self, key: _Key) -> Steps[Any]:
+    def _get(self, key: RedisKey) -> Steps[Any]:
         """Return a value; None if the key does not exist."""
         return (yield from self._ask(key, lambda client, stored: client.get(stored)))
 
     def _set(
         self,
-        key: _Key,
+        key: RedisKey,
         value: Any,
         ex: int | None = None,
         px: int | None = None,
@@ -190,39 +189,39 @@ class _Sharded(FleetClient):
             yield from self._ask(key, lambda client, stored: client.set(stored, value, **options), once=once)
         )
 
-    def _delete(self, *keys: _Key) -> Steps[int]:
+    def _delete(self, *keys: RedisKey) -> Steps[int]:
         """Delete keys; return how many existed."""
         answers = yield from self._ask_all(keys, lambda client, group: client.delete(*group))
         return sum(count for _, count in answers)
 
-    def _exists(self, *keys: _Key) -> Steps[int]:
+    def _exists(self, *keys: RedisKey) -> Steps[int]:
         """Count the keys that exist, repeated ones too."""
         answers = yield from self._ask_all(keys, lambda client, group: client.exists(*group))
         return sum(count for _, count in answers)
 
-    def _expire(self, key: _Key, time: int) -> Steps[bool]:
+    def _expire(self, key: RedisKey, time: int) -> Steps[bool]:
         """Let a key expire after `time` seconds; return whether it exists."""
         return bool((yield from self._ask(key, lambda client, stored: client.expire(stored, time))))
 
-    def _ttl(self, key: _Key) -> Steps[int]:
+    def _ttl(self, key: RedisKey) -> Steps[int]:
         """Return the seconds that a key has left; -1: no expiry; -2: no key."""
         return int((yield from self._ask(key, lambda client, stored: client.ttl(stored))))
 
-    def _incr(self, key: _Key, amount: int = 1) -> Steps[int]:
+    def _incr(self, key: RedisKey, amount: int = 1) -> Steps[int]:
         """Add to a counter; return the sum."""
         total = yield from self._ask(key, lambda client, stored: client.incrby(stored, amount), once=True)
         return int(total)
 
-    def _mget(self, keys: Iterable[_Key]) -> Steps[list[Any]]:
+    def _mget(self, keys: Iterable[RedisKey]) -> Steps[list[Any]]:
         """Return the values of keys, in their order: one request to each server concerned."""
-        wanted = [_stored_key(key) for key in keys]
+        wanted = [stored_key(key) for key in keys]
         answers = yield from self._ask_all(dict.fromkeys(wanted), lambda client, group: client.mget(group))
         values = {key: value for group, found in answers for key, value in zip(group, found, strict=True)}
         return [values[key] for key in wanted]
 
-    def _mset(self, mapping: Mapping[_Key, Any]) -> Steps[bool]:
+    def _mset(self, mapping: Mapping[RedisKey, Any]) -> Steps[bool]:
         """Store many values: atomic on each server, not over all of them."""
-        stored = {_stored_key(key): value for key, value in mapping.items()}
+        stored = {stored_key(key): value for key, value in mapping.items()}
         yield from self._ask_all(
             stored, lambda client, group: client.mset({key: stored[key] for key in group})
         )
@@ -242,9 +241,11 @@ class _Sharded(FleetClient):
             answer.add_note(f"server {node}: {way_out(answer)}")
         return answer
 
-    def _ask(self, key: _Key, operate: Callable[[Any, _StoredKey], Any], *, once: bool = False) -> Steps[Any]:
+    def _ask(
+        self, key: RedisKey, operate: Callable[[Any, StoredKey], Any], *, once: bool = False
+    ) -> Steps[Any]:
         """Send a request that may be repeated; `once`: only if the server has not seen it."""
-        stored = _stored_key(key)
+        stored = stored_key(key)
 
         def ask(node: str) -> Steps[Any]:
             if once:
@@ -256,13 +257,13 @@ class _Sharded(FleetClient):
         return (yield self._fleet.call(stored, lambda node: self._run(ask(node)), **options))
 
     def _ask_all(
-        self, keys: Iterable[_Key], operate: Callable[[Any, list[_StoredKey]], Any]
-    ) -> Steps[list[tuple[list[_StoredKey], Any]]]:
+        self, keys: Iterable[RedisKey], operate: Callable[[Any, list[StoredKey]], Any]
+    ) -> Steps[list[tuple[list[StoredKey], Any]]]:
         """Send one request to each server concerned; return the keys of each and its answer."""
-        answers: list[tuple[list[_StoredKey], Any]] = []
-        stored = [_stored_key(key) for key in keys]
+        answers: list[tuple[list[StoredKey], Any]] = []
+        stored = [stored_key(key) for key in keys]
 
-        def ask(node: str, group: list[_StoredKey]) -> Steps[None]:
+        def ask(node: str, group: list[StoredKey]) -> Steps[None]:
             with self._at(node) as client:
                 answers.append((group, (yield operate(client, group))))
 
@@ -395,122 +396,6 @@ class AsyncShardedRedis(_Sharded, AsyncClosing):
         await self._fleet.close()
         for client in self._clients.values():
             await client.aclose()
-
-
-class _Commands:
-    """Commands with their keys, in order; the methods are those of redis-py that have one key."""
-
-    def __init__(self, client: _Sharded) -> None:
-        self._client = client
-        self._queued: list[tuple[str, _StoredKey, tuple[Any, ...], dict[str, Any]]] = []
-
-    def command(self, name: str, key: _Key, *arguments: Any, **options: Any) -> Self:
-        """Queue any method of redis-py whose first argument is the key."""
-        self._queued.append((name, _stored_key(key), arguments, options))
-        return self
-
-    def get(self, key: _Key) -> Self:
-        """Queue `get`."""
-        return self.command("get", key)
-
-    def set(self, key: _Key, value: Any, **options: Any) -> Self:
-        """Queue `set`."""
-        return self.command("set", key, value, **options)
-
-    def delete(self, key: _Key) -> Self:
-        """Queue `delete` of one key."""
-        return self.command("delete", key)
-
-    def exists(self, key: _Key) -> Self:
-        """Queue `exists` of one key."""
-        return self.command("exists", key)
-
-    def expire(self, key: _Key, time: int) -> Self:
-        """Queue `expire`."""
-        return self.command("expire", key, time)
-
-    def incr(self, key: _Key, amount: int = 1) -> Self:
-        """Queue `incr`."""
-        return self.command("incrby", key, amount)
-
-    def __len__(self) -> int:
-        return len(self._queued)
-
-    def _by_key(self) -> dict[_StoredKey, list[int]]:
-        numbers: dict[_StoredKey, list[int]] = {}
-        for number, (_, key, _, _) in enumerate(self._queued):
-            numbers.setdefault(key, []).append(number)
-        return numbers
-
-    def _execute(self, raise_on_error: bool = True) -> Steps[list[Any]]:
-        """Send all commands and return the answers in their order; the pipeline is empty then.
-
-        Parts of several servers are independent: one that fails does not keep the others from being done.
-
-        Parameters
-        ----------
-        raise_on_error
-            Raise the first error among the answers. If False, each error is the answer to its command.
-
-        Raises
-        ------
-        ServerDownError
-            A server died under its part, which may have been done or not; parts of other servers are done.
-        """
-        client, queued, numbers = self._client, self._queued, self._by_key()
-        answers: list[Any] = [None] * len(queued)
-
-        def send(node: str, keys: list[_StoredKey]) -> Steps[None]:
-            yield from client._connect(node)
-            mine = sorted(number for key in keys for number in numbers[key])
-            pipe = client._clients[node].pipeline(transaction=False)
-            for number in mine:
-                name, key, arguments, options = queued[number]
-                getattr(pipe, name)(key, *arguments, **options)
-            for number, answer in zip(mine, (yield pipe.execute(raise_on_error=False)), strict=True):
-                answers[number] = client._note_server(node, answer)
-
-        def failed(keys: list[_StoredKey], error: Exception) -> None:
-            for key in keys:
-                for number in numbers[key]:
-                    answers[number] = error
-
-        try:
-            yield client._fleet.call_many(
-                list(numbers),
-                lambda node, keys: client._run(send(node, keys)),
-                again=never_sent,
-                failed=failed,
-            )
-        finally:
-            self._queued = []
-        for answer in answers:
-            if raise_on_error and isinstance(answer, Exception):
-                raise answer
-        return answers
-
-
-class Pipeline(_Commands):
-    """Commands of `ShardedRedis.pipeline`: one redis-py pipeline a server, no transaction over servers."""
-
-    execute = blocking(_Commands._execute)
-
-
-class AsyncPipeline(_Commands):
-    """Commands of `AsyncShardedRedis.pipeline`."""
-
-    execute = awaitable(_Commands._execute)
-
-
-def _stored_key(key: object) -> _StoredKey:
-    """Return a key as the server stores it, so that 5 and "5" lie on one server."""
-    if isinstance(key, str | bytes):
-        return key
-    if isinstance(key, bytearray | memoryview):
-        return bytes(key)
-    if isinstance(key, int) and not isinstance(key, bool):
-        return str(int(key))
-    raise TypeError(f"a key must be str, bytes or int, not {type(key).__name__}: pass str(key) or bytes")
 
 
 def _without_password(url: str) -> str:

@@ -39,7 +39,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -274,18 +274,19 @@ class PrefixRouter:
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each node."""
-        with self._lock:
-            self._settle()
-            weights = self._ring.weights
-            return {name: weights[name] for name in self._places}
+        return self._in_order("weights")
 
     @property
     def states(self) -> dict[str, str]:
         """Each node is "up" or "draining"."""
+        return self._in_order("states")
+
+    def _in_order(self, attribute: str) -> dict[str, Any]:
+        """Return what the ring has of each node, in the order of `names`."""
         with self._lock:
             self._settle()
-            states = self._ring.states
-            return {name: states[name] for name in self._places}
+            found = getattr(self._ring, attribute)
+            return {name: found[name] for name in self._places}
 
     def add_node(self, name: str, weight: float = 1.0) -> None:
         """Add a node, with nothing in its cache."""
