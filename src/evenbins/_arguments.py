@@ -95,6 +95,8 @@ def check_total(bits: int, name: str, value: object) -> None:
 
 def integer(name: str, value: object, least: int, most: int | None, remedy: str, *, rule: str = "") -> int:
     """Check an integer in a range."""
+    if type(value) is int and least <= value and (most is None or value <= most):
+        return value
     if not rule:
         rule = f"an integer from {least} to {most}" if most is not None else "an integer"
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):

@@ -155,6 +155,7 @@ class FingerprintLaw(NamedTuple):
     deviation: float
 
 
+@cached(256)
 def law(keys: float, lines: int, remainder: int, quotients: int, group: int) -> FingerprintLaw:
     """Compute the law of a filter with `keys` different fingerprints or copies in it.
 
