@@ -21,7 +21,7 @@ static_assert(sizeof(HeadFields) == 80);
 
 struct GroupFields {
   char magic[8];
-  uint64_t uid, number, pages, before_synced, checksum;
+  uint64_t uid, number, pages, stamp_and_synced, checksum;
 };
 static_assert(sizeof(GroupFields) == PageStore::kGroupHead);
 
@@ -212,6 +212,11 @@ uint64_t PageStore::read_journal(Group* into) const {
                         ": one of the two files is of another time. Bring both from the same copy, or move the "
                         "journal away to open the table as it was then");
     last = fields.number;
+    const uint64_t stamp = fields.stamp_and_synced >> 1;
+    if (fields.number > head_.generation && stamp != 0 && stamp != head_.stamp >> 1)
+      throw FormatError("the journal " + journal_.path() +
+                        " was not written for this table, but for a copy of it that was changed apart: bring both "
+                        "files from the same copy, or move the journal away to open the table without it");
     if (fields.number > head_.generation) {
       ++due;
       for (uint64_t i = 0; into != nullptr && i < fields.pages; ++i) {
@@ -232,7 +237,7 @@ uint64_t PageStore::read_journal(Group* into) const {
   rest.resize(journal_.read(offset, rest.data(), rest.size()));
   for (uint64_t at = 8; at + sizeof fields <= rest.size(); at += 8) {  // groups are whole words long
     if (std::memcmp(rest.data() + at, kGroupMagic, 8) != 0 || !head_at(offset + at, fields)) continue;
-    if (fields.number > std::max(last, head_.generation) && fields.before_synced != 0)
+    if (fields.number > std::max(last, head_.generation) && (fields.stamp_and_synced & 1) != 0)
       throw FormatError("the journal " + journal_.path() + " is damaged at byte " + std::to_string(offset) +
                         ", and acknowledged changes follow: bring table and journal back from a copy, or move the "
                         "journal away to open the table as it was before them");
@@ -262,7 +267,7 @@ void PageStore::append(const Group& group) {
   fields.uid = head_.uid;
   fields.number = sequence_ + 1;
   fields.pages = group.size();
-  fields.before_synced = synced_ ? 1 : 0;
+  fields.stamp_and_synced = (head_.stamp & ~uint64_t{1}) | (synced_ ? 1 : 0);
   fields.checksum = xxh3_64(&fields, sizeof fields - 8, 0);
   std::memcpy(bytes.data(), &fields, sizeof fields);
   uint8_t *number = bytes.data() + kGroupHead, *image = number + 8 * group.size();

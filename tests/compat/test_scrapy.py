@@ -188,3 +188,27 @@ def test_a_file_of_other_settings_is_refused(tmp_path: Path) -> None:
     assert [found.request_seen(each) for each in ("a", "b", "a")] == [False, False, True]
     found.close("finished")
     assert DupeFilter.from_crawler(crawler).request_seen("b")
+
+
+def test_a_file_that_cannot_be_saved_loses_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Plain:
+        def fingerprint(self, request: bytes) -> bytes:
+            return request
+
+    seen = DupeFilter(Plain(), Deduplicator(), path=str(tmp_path / "seen.evb"), save_every=3)
+    save, full = Deduplicator.save, OSError(28, "No space left on device")
+
+    def fail(*_: Any) -> None:
+        raise full
+
+    monkeypatch.setattr(Deduplicator, "save", fail)
+    assert [seen.request_seen(key) for key in (b"a", b"b", b"c", b"d", b"a")] == [False] * 4 + [True]
+    assert "seen.evb could not be saved" in caplog.text
+    with pytest.raises(OSError, match="No space"):
+        seen.close("finished")
+    monkeypatch.setattr(Deduplicator, "save", save)
+    assert not seen.request_seen(b"e")
+    seen.close("finished")
+    assert Deduplicator.load(tmp_path / "seen.evb").stats().keys == 5

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -462,3 +463,17 @@ def test_a_key_without_a_name(tmp_path, key):
     source = tmp_path / "rows.csv"
     source.write_text("k,n\na,1\n")
     refused(run("dedup", source, "--key", key), "--key", "empty name")
+
+
+def test_a_named_pipe_is_opened_once(tmp_path):
+    """It was opened again for a word of a message: the writer was killed, and the second opening waited."""
+    os.mkfifo(tmp_path / "pipe")
+    lines = b"".join(b"%d\n" % (i % 1000) for i in range(50_000))
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(lines,), daemon=True)
+    writer.start()
+    command = [sys.executable, "-m", "evenbins", "dedup", tmp_path / "pipe", "-o", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "is a pipe" in done.stderr) == (0, True), done.stderr
+    writer.join(60)
+    assert not writer.is_alive()
+    assert (tmp_path / "out").read_bytes().split() == [b"%d" % i for i in range(1000)]

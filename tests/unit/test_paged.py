@@ -30,6 +30,7 @@ from evenbins.tables.paged import PagedPlan, plan_of_paged_core, plan_paged
 from evenbins.tables.paged_plan import page_slots
 from evenbins.theory.paged import passed_on
 from reference.paged import ReferencePaged, read_table
+from reference.xxh3 import xxh3_64
 
 
 @pytest.fixture
@@ -968,3 +969,53 @@ def test_ctrl_c_stops_a_bulk_call(path: str) -> None:
         with pytest.raises(KeyboardInterrupt, match="stopped after"):
             t.get_many(asked)
         assert (t.get_many(keys[:1000]) == keys[:1000]).all()
+
+
+# --- journals of another history ---------------------------------------------------------------------------
+
+
+def test_the_journal_of_a_copy_that_was_changed_apart_is_refused(tmp_path: Path) -> None:
+    """Its groups follow in number; they were put over the pages of the other history."""
+    path, copy, journal = tmp_path / "table", tmp_path / "copy", tmp_path / "copy.journal"
+    with PagedTable.create(path, 10_000) as t:
+        t.insert_many(range(1000), range(1000))
+    shutil.copy(path, copy)
+    with PagedTable.open(path, writable=True) as t:
+        for key in range(5000, 5008):  # a group each
+            t[key] = 1
+        groups = Path(f"{path}.journal").read_bytes()
+    journal.write_bytes(groups)  # of the same history: taken over
+    with PagedTable.open(copy) as t:
+        assert len(t) == 1008
+    shutil.copy(path, copy)
+    with PagedTable.open(copy, writable=True) as t:
+        for key in range(6000, 6004):
+            t[key] = 1
+        apart = Path(f"{copy}.journal").read_bytes()
+    with PagedTable.open(path, writable=True) as t:
+        t.insert_many(range(20_000, 23_000), 0)
+    kept = path.read_bytes()
+    Path(f"{path}.journal").write_bytes(apart)
+    for options in ({}, {"verify": True}, {"writable": True}):
+        with pytest.raises(FormatError, match=r"changed apart.* move the journal away"):
+            PagedTable.open(path, **options)  # type: ignore[arg-type]
+        assert path.read_bytes() == kept
+    Path(f"{path}.journal").unlink()
+    with PagedTable.open(path, verify=True) as t:
+        assert len(t) == 4008
+
+
+def test_journals_of_old_which_have_no_stamp_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    with PagedTable.create(path, 1000) as t:
+        t[1] = 2
+    before = path.read_bytes()
+    with PagedTable.open(path, writable=True) as t:
+        t[3] = 4
+        groups = bytearray(Path(f"{path}.journal").read_bytes())
+    groups[32:40] = (groups[32] & 1).to_bytes(8, "little")
+    groups[40:48] = xxh3_64(bytes(groups[:40]), 0).to_bytes(8, "little")
+    path.write_bytes(before)
+    Path(f"{path}.journal").write_bytes(groups)
+    with PagedTable.open(path) as t:
+        assert dict(t.items()) == {1: 2, 3: 4}

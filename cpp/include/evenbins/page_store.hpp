@@ -13,7 +13,8 @@
 //      16  slots keys (8 bytes, digests 16)          …  slots values (8 bytes each)    …  zeros; free slots are zero
 // A group of the journal:
 //       0  magic "EVBJRNL1"   8  uid   16  number of the group, from 1   24  pages n
-//      32  1 if the group before was on disk when this was written, else 0      40  XXH3-64 of the 40 bytes before
+//      32  bit 0: whether the group before was on disk when this was written; the others: those of the header's stamp
+//          (0 in journals of old)                                              40  XXH3-64 of the 40 bytes before
 //      48  the n numbers of pages, the n pages        …  XXH3-64 of all that from 48 on, seed: the number of the group
 //
 // A change:      1 journal: append the group, sync ─▶ acknowledged     2 the pages stay in memory (`overlay`)
@@ -26,7 +27,9 @@
 // on opening, and found by its checksum if that cannot be. Groups become visible in order: after a crash the table is
 // as it was after some group, and not before the last acknowledged one. Without sync (durable = false) the same holds
 // but for "acknowledged": then it means that the system has the group, which survives the end of this process.
-// A group that is not whole though a later one says it was on disk is damage, not a crash: FormatError.
+// A group that is not whole though a later one says it was on disk is damage, not a crash: FormatError. So is a group
+// that is due and was written behind another header: the journal of a copy of the table that went its own way. (A crash
+// between 3 and 4 leaves groups of the header before, none of which is due.)
 //
 // If the journal cannot be appended to (a full disk), it is cut back and nothing has happened. If a sync or a
 // checkpoint fails nobody knows what is on disk: reads go on, changes are refused until the table is opened anew.

@@ -212,6 +212,8 @@ class RowInput(Input):
     def is_regular(self) -> bool:
         """Whether it is a regular file, standard input included."""
         try:
+            if self.name != "-":  # a named pipe can be opened once: its writer would go
+                return self._copy is not None or stat.S_ISREG(os.stat(self.name).st_mode)
             with self._open() as file:
                 return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
         except (OSError, ValueError):  # no descriptor

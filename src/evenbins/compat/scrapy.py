@@ -104,7 +104,11 @@ class DupeFilter(_Base):  # type: ignore[misc]
         is_new = bool(self.seen.keep([fingerprint])[0])
         self._since_saved += is_new
         if self.path is not None and self._since_saved >= self._save_every:
-            self._save()
+            try:
+                self._save()
+            except OSError:  # the request must not be lost: it counts as seen
+                self._logger.exception("%s could not be saved, and is tried again later", self.path)
+                self._since_saved = 0
         return not is_new
 
     def _save(self) -> None:
