@@ -7,11 +7,13 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import redis
+import redis.asyncio
 from fault_proxy import FaultProxy
 from filter_servers import HOST, Server, running
 
@@ -25,6 +27,7 @@ from evenbins.cluster import (
     RedisFilterError,
 )
 from evenbins.cluster._redis_servers import AsyncServers, Servers
+from evenbins.cluster._segments import Layout
 from evenbins.cluster.redis_plan import Counts
 from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 from evenbins.study.levels import plan_levels
@@ -136,6 +139,34 @@ def test_one_missing_segment_is_an_error_for_its_keys_and_for_opening(client: An
         RedisFilter.open(client, "x")
 
 
+def opened(client: Any) -> None:
+    RedisFilter.open(client, "x")
+
+
+def opened_in_asyncio(client: Any) -> None:
+    async def use() -> None:
+        async with redis.asyncio.Redis(host=HOST, port=port_of(client)) as own:
+            await AsyncRedisFilter.open(own, "x")
+
+    asyncio.run(use())
+
+
+def verified_in_asyncio(clients: list[Any], layout: Layout) -> None:
+    async def use() -> None:
+        own = [redis.asyncio.Redis(host=HOST, port=port_of(each)) for each in clients]
+        try:
+            await AsyncRedisFilter(AsyncServers(own), layout, Counts()).verify()
+        finally:
+            for each in own:
+                await each.aclose()
+
+    asyncio.run(use())
+
+
+def port_of(client: Any) -> int:
+    return int(client.connection_pool.connection_kwargs["port"])
+
+
 def test_the_list_is_checked_as_segments_are(client: Any) -> None:
     plan = plan_levels(
         100, policy="single", blocks=(2,), thresholds=(3,), hashes=5, block_bits=256, overflow_limit=200
@@ -148,10 +179,16 @@ def test_the_list_is_checked_as_segments_are(client: Any) -> None:
     for call in ("contains", "add", "contains_many", "add_many", "to_local", "verify"):
         with pytest.raises(FilterMissingError, match="list"):
             CALLS[call](shared)
+    for opening in (opened, opened_in_asyncio):
+        with pytest.raises(FilterMissingError, match=r"'\{x:list\}:list' is missing"):
+            opening(client)
     client.hset(key, "epoch", b"another")
     for call in ("contains", "add", "contains_many", "add_many", "to_local", "verify"):
         with pytest.raises(FilterDamagedError, match="list"):
             CALLS[call](shared)
+    for opening in (opened, opened_in_asyncio):
+        with pytest.raises(FilterDamagedError, match=r"'\{x:list\}:list' does not hold a part"):
+            opening(client)
     client.set(key, "text")
     with pytest.raises(FilterDamagedError, match="another type"):
         RedisFilter.open(client, "x")
@@ -180,6 +217,56 @@ def test_descriptions_that_are_none(client: Any) -> None:
     client.rpush(key, 1)
     with pytest.raises(FilterDamagedError, match="another type"):
         RedisFilter.open(client, "x")
+
+
+def test_verify_reads_the_description_of_every_server(client: Any) -> None:
+    with running() as second, second.client() as other:
+        clients = [client, other]
+        shared = RedisFilter.create(clients, "x", PLANS["multilevel"](), segment_bytes=128)
+        shared.add_many(MANY)
+        layout, key = shared._layout, "{x}:meta"
+
+        def fails(error: type[RedisFilterError], words: str) -> None:
+            for call in (shared.verify, lambda: verified_in_asyncio(clients, layout)):
+                with pytest.raises(error, match=words):
+                    call()
+
+        for number, each in enumerate(clients):
+            saved = each.get(key)
+            each.delete(key)
+            fails(FilterMissingError, rf"'\{{x\}}:meta' is missing on server {number}")
+            each.rpush(key, 1)
+            fails(FilterDamagedError, "another type")
+            each.set(key, saved.replace(b"400", b"500"))
+            fails(FilterDamagedError, "checksum")
+            for wrong in (
+                layout.meta(1 - number, ready=True),
+                layout.meta(number, ready=False),
+                replace(layout, epoch=bytes(16)).meta(number, ready=True),
+                replace(layout, segment_bytes=256).meta(number, ready=True),
+                replace(layout, servers=3).meta(number, ready=True),
+                replace(layout, plan=PLANS["fill"]()).meta(number, ready=True),
+            ):
+                each.set(key, wrong)
+                fails(FilterDamagedError, r"'\{x\}:meta' does not hold a part")
+            each.set(key, saved)
+        shared.verify()
+        verified_in_asyncio(clients, layout)
+        RedisFilter.open(clients, "x").verify()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_filter_without_its_description_is_written_back_as_verify_says(client: Any, name: str) -> None:
+    shared = made(client, name)
+    client.delete("{x}:meta")
+    with pytest.raises(FilterMissingError, match=r"Fetch it with `to_local`, delete it, .* `from_local`"):
+        shared.verify()
+    local = shared.to_local()
+    RedisFilter.delete(client, "x")
+    RedisFilter.from_local(client, "x", local).verify()
+    again = RedisFilter.open(client, "x")
+    again.verify()
+    assert again.to_local().to_bytes() == local.to_bytes()
 
 
 def test_a_name_is_taken_once_and_a_creation_cut_short_is_no_filter(client: Any) -> None:

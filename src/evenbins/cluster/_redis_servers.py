@@ -31,7 +31,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from evenbins.cluster._requests import Request
-from evenbins.cluster._segments import Layout
+from evenbins.cluster._segments import damaged_message, missing_message
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError, way_out
 
@@ -431,16 +431,16 @@ def with_scripts(requests: Sequence[Request], replies: Replies) -> tuple[list[in
     return again, complete
 
 
-def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], replies: Replies) -> None:
+def raise_errors(name: str, requests: Sequence[Request], replies: Replies) -> None:
     """Raise what a server complained of."""
     for request, reply in zip(requests, replies, strict=True):
         if not isinstance(reply, Exception):
             continue
         text = str(reply)
-        if text.startswith("EVBMISSING") and layout is not None:
-            raise FilterMissingError(layout.missing_message(request.key)) from None
-        if text.startswith("EVBDAMAGED") and layout is not None:
-            raise FilterDamagedError(layout.damaged_message(request.key)) from None
+        if text.startswith("EVBMISSING"):
+            raise FilterMissingError(missing_message(name, request.key)) from None
+        if text.startswith("EVBDAMAGED"):
+            raise FilterDamagedError(damaged_message(name, request.key)) from None
         if text.startswith("WRONGTYPE"):
             raise FilterDamagedError(
                 f"filter {name!r}: its key {request.key!r} holds a value of another type. Delete that, or "

@@ -296,18 +296,11 @@ class Layout:
 
     def missing_message(self, key: str) -> str:
         """Return the message for a key that is missing."""
-        return (
-            f"filter {self.name!r}: its key {key!r} is missing (deleted, evicted, or an empty server). "
-            "Keys that were added are lost with it: delete the filter and build it again"
-        )
+        return missing_message(self.name, key)
 
     def damaged_message(self, key: str) -> str:
         """Return the message for a key that holds something else."""
-        return (
-            f"filter {self.name!r}: its key {key!r} does not hold a part of this filter (another was made "
-            "under the same name, or something else was written there). Open the filter again, or delete it "
-            "and build it again"
-        )
+        return damaged_message(self.name, key)
 
     def local_filter(self, payload: bytes) -> BaseFilter:
         """Make the local filter that has this payload, checked as any file is."""
@@ -413,6 +406,23 @@ class Layout:
 def meta_key(name: str) -> str:
     """Return the key under which the description of a filter lies."""
     return f"{{{name}}}:meta"
+
+
+def missing_message(name: str, key: str) -> str:
+    """Return the message for a key of a filter that is missing."""
+    return (
+        f"filter {name!r}: its key {key!r} is missing (deleted, evicted, or an empty server). "
+        "Keys that were added are lost with it: delete the filter and build it again"
+    )
+
+
+def damaged_message(name: str, key: str) -> str:
+    """Return the message for a key of a filter that holds something else."""
+    return (
+        f"filter {name!r}: its key {key!r} does not hold a part of this filter (another was made under the "
+        "same name, or something else was written there). Open the filter again, or delete it and build it "
+        "again"
+    )
 
 
 def check_name(name: object) -> str:

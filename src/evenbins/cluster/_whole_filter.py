@@ -1,7 +1,7 @@
 """The filter as a whole: made, found and checked, fetched, removed.
 
 create   claim the name ──▶ segments ──▶ list ──▶ "ready"     cut short: never ready, not opened
-open     the description of every server, then the mark and the size of every segment
+open     the description of every server, then the mark and the size of every segment; verify: the same
 delete   segments ──▶ list ──▶ the description                         cut short: parts are missing
 """
 
@@ -92,12 +92,29 @@ def open_(name: str, servers: int) -> Operation[Layout]:
                 f"server {number} is server {server} of filter {name!r}: pass the clients in the order "
                 "of its creation"
             )
-    yield from verify(layout)
+    yield from _check_parts(layout)
     return layout
 
 
 def verify(layout: Layout) -> Operation[None]:
-    """Look at every part: its mark and its size."""
+    """Check that every server describes this filter, then look at all its parts."""
+    key = layout.meta_key
+    replies = yield [Request(server, key, ("GET", key)) for server in range(layout.servers)]
+    for server, reply in enumerate(replies):
+        if reply is None:
+            raise FilterMissingError(
+                f"filter {layout.name!r}: its key {key!r} is missing on server {server} (deleted, evicted, "
+                "or an empty server): it cannot be opened. Fetch it with `to_local`, delete it, and write it "
+                "back with `from_local`; if that fails, build it again"
+            )
+        described, number, ready = Layout.from_meta(layout.name, reply)
+        if described.meta(number, ready=ready) != layout.meta(server, ready=True):
+            raise FilterDamagedError(layout.damaged_message(key))
+    yield from _check_parts(layout)
+
+
+def _check_parts(layout: Layout) -> Operation[None]:
+    """Look at the mark and the size of every segment, and at the mark of the list."""
     for segments in in_rounds(range(layout.segments), _MANY):
         requests = []
         for segment in segments:

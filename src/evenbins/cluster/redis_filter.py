@@ -203,7 +203,7 @@ class _Shared(AddNew):
         yield from _check_servers(servers, allow_eviction)
         opening = _whole_filter.open_(check_name(name), servers.count)
         servers.check_traverse_on(traverse_on)
-        layout, _ = yield from _exchange(servers, name, None, opening, counts)
+        layout, _ = yield from _exchange(servers, name, opening, counts)
         opened = cls(servers, replace(layout, traverse_on=traverse_on), counts)
         opened._check_plan(plan)
         return opened
@@ -212,7 +212,7 @@ class _Shared(AddNew):
     def _delete(cls, client: Any, name: str) -> Steps[bool]:
         servers = cls._connections(client)
         deleting = _whole_filter.delete(check_name(name), servers.count)
-        deleted, _ = yield from _exchange(servers, name, None, deleting, Counts())
+        deleted, _ = yield from _exchange(servers, name, deleting, Counts())
         return deleted
 
     @classmethod
@@ -291,12 +291,15 @@ class _Shared(AddNew):
         return local
 
     def _verify(self) -> Steps[None]:
-        """Check every part, as `open` does; raises the same errors."""
+        """Check the description and every part, as `open` does.
+
+        Raises the same errors, and FilterDamagedError if the name has another filter's description by now.
+        """
         check_roles((yield self._servers.everywhere("ROLE")))
         yield from self._ask(_whole_filter.verify(self._layout))
 
     def _ask(self, operation: Operation[T], *, once: bool = False) -> Steps[tuple[T, int]]:
-        return _exchange(self._servers, self.name, self._layout, operation, self._counts, once)
+        return _exchange(self._servers, self.name, operation, self._counts, once)
 
     def _check_plan(self, plan: FilterPlan | None) -> None:
         if plan is not None and check_plan(plan) != self._layout.plan:
@@ -326,7 +329,6 @@ def _local_layout(
 def _exchange(
     servers: Servers | AsyncServers,
     name: str,
-    layout: Layout | None,
     operation: Operation[T],
     counts: Counts,
     once: bool = False,
@@ -349,7 +351,7 @@ def _exchange(
                 for i, reply in zip(again, (yield send(complete)), strict=True):
                     replies[i] = reply
                 used += len(again)
-            raise_errors(name, layout, requests, replies)
+            raise_errors(name, requests, replies)
             requests = operation.send(replies)
     except StopIteration as end:
         return end.value, used
