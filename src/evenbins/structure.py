@@ -15,10 +15,12 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
+from evenbins import _arguments as arguments
 from evenbins import _core, _files, _mapped_files, _show
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.errors import ArgumentError
+from evenbins.theory.plan_integers import check_integers, unbuildable
 
 __all__ = [
     "KINDS", "Kind", "Mergeable", "Plan", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",
@@ -115,8 +117,12 @@ class Structure(_files.Persistent, Generic[_P]):
         """Build the structure of a plan, as the constructor does after planning."""
         if not isinstance(plan, cls._plan_class):
             raise TypeError(f"plan must be a {cls._plan_class.__name__}, not {type(plan).__name__}")
+        check_integers(plan)
         structure = cls.__new__(cls)
-        structure._build(plan)
+        try:
+            structure._build(plan)
+        except ValueError as error:
+            raise unbuildable(plan, error) from None
         return structure
 
     def _build(self, plan: _P) -> None:
@@ -306,7 +312,7 @@ def kind_of_number(number: int) -> Kind | None:
 
 def kind_of_policy(policy: str) -> Kind:
     """Return the kind of filter that builds plans of a policy."""
-    return _BY_POLICY[policy]
+    return _BY_POLICY[arguments.one_of("policy", policy, tuple(_BY_POLICY), "Pass a filter's plan.policy")]
 
 
 def kind_of_object(structure: object) -> Kind:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, structure
 from evenbins._keywords import check_call
 from evenbins.filters.answered import answers_in_errors
@@ -108,14 +109,14 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         10
         """
         if isinstance(plan, FilterPlan) and plan.policy not in cls._policies:
-            raise ValueError(
-                f"plan must have one of the policies {', '.join(cls._policies)}; got {plan.policy!r}. "
-                f"Use {class_for(plan).__name__}.from_plan"
-            )
+            got = f"got {plan.policy!r}. Use {class_for(plan).__name__}.from_plan"
+            raise ValueError(f"plan must have one of the policies {', '.join(cls._policies)}; {got}")
         return super().from_plan(plan)
 
     def _core_arguments(self, plan: FilterPlan) -> tuple[Any, ...]:
-        return self._kind, HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core)
+        remedy = "Pass a plan as its planner returns it"
+        hashing = HASHING[arguments.one_of("plan.hashing", plan.hashing, tuple(HASHING), remedy)]
+        return self._kind, hashing, plan.seed, plan.keys, list(plan.core)
 
     def _plan_of_core(self) -> FilterPlan:
         hashing = HASHING_NAMES[self._hashing]

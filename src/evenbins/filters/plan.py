@@ -27,8 +27,9 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
-from evenbins.structure import KINDS, kind_of_policy
+from evenbins.structure import kind_of_policy
 from evenbins.theory.fpr import round_up
+from evenbins.theory.plan_integers import checked_keys
 
 __all__ = [
     "OF_CORE", "OVERFILLED", "FilterPlan", "FilterStats", "Request", "keywords_of",
@@ -120,8 +121,8 @@ class FilterPlan(ReprMixin):
         return length == len(cls._core_names)
 
     def with_keys(self, keys: int) -> FilterPlan:
-        """Predict the same filter with another number of keys in it."""
-        return self.of_core(self.policy, self.core, max(keys, 1), self.seed, self.hashing)
+        """Predict the same filter with another number of keys in it: 1 to 2**48, and 0 counts as 1."""
+        return self.of_core(self.policy, self.core, checked_keys(keys), self.seed, self.hashing)
 
     @property
     def overfilled_fpr(self) -> float:
@@ -309,8 +310,6 @@ def plan_of_core(
     TypeError, ValueError
         The policy is unknown, or no plan of this policy could have the core.
     """
-    known = [name for kind in KINDS for name in kind.policies]
-    arguments.one_of("policy", policy, known, "Pass a filter's plan.policy")
     family: type[FilterPlan] = kind_of_policy(policy).cls._plan_class
     more = ", …" if family._fits(len(family._core_names) + 2) else ""
     rule = f"the integers ({', '.join(family._core_names)}{more}) of a {policy} filter"

@@ -496,6 +496,9 @@ def attachment(plan: TablePlan) -> tuple[int, list[int], int]:
     """Return what a core needs to attach a summary: its kind, its core, the slots that begin a rebuild."""
     if plan.summary is None:
         return 0, [], 0
+    if not isinstance(plan.summary, SummaryPlan):
+        remedy = "Pass a plan as plan_multilevel returns it"
+        raise arguments.type_error("plan.summary", "a SummaryPlan or None", plan.summary, remedy)
     return NUMBERS[plan.summary.kind], list(plan.summary.core), plan.rebuild_threshold
 
 
