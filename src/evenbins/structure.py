@@ -19,8 +19,8 @@ from evenbins import _arguments as arguments
 from evenbins import _core, _files, _mapped_files, _show
 from evenbins._core import FormatError
 from evenbins._files import StrPath
+from evenbins._plan_integers import check_integers, unbuildable
 from evenbins.errors import ArgumentError
-from evenbins.theory.plan_integers import check_integers, unbuildable
 
 __all__ = [
     "KINDS", "Kind", "Mergeable", "Plan", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",

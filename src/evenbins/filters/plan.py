@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
+from evenbins._plan_integers import checked_keys
 from evenbins._show import ReprMixin
 from evenbins.structure import kind_of_policy
 from evenbins.theory.fpr import round_up
-from evenbins.theory.plan_integers import checked_keys
 
 __all__ = [
     "OF_CORE", "OVERFILLED", "FilterPlan", "FilterStats", "Request", "keywords_of",
