@@ -553,6 +553,7 @@ def interrupt_at(step: int, call: Callable[[], object]) -> bool:
                 raise Interrupted
         return trace
 
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for one such frame when tracing begins
     sys.settrace(trace)
     try:
         call()
