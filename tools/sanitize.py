@@ -18,7 +18,8 @@ tests say; so do nanobind's warnings of leaked objects. Undefined behaviour ends
 
 Nothing is suppressed. tests/unit/test_pool.py is in neither list: it forks among threads, which the
 sanitizers' own allocators and bookkeeping do not survive, and exits while others are in a call.
-ThreadSanitizer's build runs the generic kernel, whose look-ups during writes are atomic loads
+ThreadSanitizer's list has no file that imports Polars, which crashes under it, without evenbins too. Its
+build runs the generic kernel, whose look-ups during writes are atomic loads
 (cpp/include/evenbins/shared_words.hpp). Leaks in which no compiled module allocates (NumPy, Arrow and the
 interpreter keep things for ever) are counted, and shown as `others`.
 """

@@ -22,6 +22,7 @@ from evenbins import (
     CountMinSketch,
     Deduplicator,
     HashRing,
+    HeavyHitters,
     HyperLogLog,
     MultilevelTable,
     column,
@@ -245,3 +246,20 @@ def test_digests_of_tables() -> None:
     for stream in (column(pa.table({"d": digests}), "d"), iter([1]), {1, 2}):
         with pytest.raises(TypeError, match="a uint64 array or a list of integers, not"):
             f.add_many(stream, digests=True)
+
+
+COLUMNS = {"url": ["x", "x", "y"], "n": [1, 2, 3]}
+MAKERS = [pd.DataFrame, pl.DataFrame, pa.table, pa.record_batch, lambda data: pa.table(data).to_reader()]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["pandas", "Polars", "table", "batch", "reader"])
+def test_heavy_hitters_take_the_column_of_a_table_as_sketches_do(make: Any) -> None:
+    for keys in (make({"url": COLUMNS["url"]}), column(make(COLUMNS), "url")):
+        h = HeavyHitters(3)
+        h.add_many(keys)
+        assert h.top() == [("x", 2), ("y", 1)]
+    h = HeavyHitters(3)
+    for taker in (h, CountMinSketch()):
+        with pytest.raises(TypeError, match=r"one column, not a table of 2 .* evenbins\.column"):
+            taker.add_many(make(COLUMNS))
+    assert h.total == 0

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 
 import evenbins
@@ -541,7 +538,7 @@ def test_clear_leaves_an_empty_one() -> None:
     assert h.top() == [("a", 1)]
 
 
-# --- keys that change, tables ------------------------------------------------------------------------------
+# --- keys that change --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", [bytearray, memoryview])
@@ -609,20 +606,3 @@ def test_rows_that_another_thread_writes_to_leave_a_whole_structure() -> None:
         sys.setswitchinterval(before)
         end.set()
         thread.join()
-
-
-COLUMNS = {"url": ["x", "x", "y"], "n": [1, 2, 3]}
-TABLES = [pd.DataFrame, pl.DataFrame, pa.table, pa.record_batch, lambda data: pa.table(data).to_reader()]
-
-
-@pytest.mark.parametrize("make", TABLES, ids=["pandas", "Polars", "table", "batch", "reader"])
-def test_the_column_of_a_table_is_added_as_to_a_sketch(make: Any) -> None:
-    for keys in (make({"url": COLUMNS["url"]}), evenbins.column(make(COLUMNS), "url")):
-        h = HeavyHitters(3)
-        h.add_many(keys)
-        assert h.top() == [("x", 2), ("y", 1)]
-    h = HeavyHitters(3)
-    for taker in (h, CountMinSketch()):
-        with pytest.raises(TypeError, match=r"one column, not a table of 2 .* evenbins\.column"):
-            taker.add_many(make(COLUMNS))
-    assert h.total == 0
